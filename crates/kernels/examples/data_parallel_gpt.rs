@@ -1,15 +1,19 @@
 //! Data parallel training of GPT-2 (124 million parameters) on the NVIDIA GPUs of this host: what a second GPU gives.
 //!
-//! `cargo run --release -p gpulab-kernels --example data_parallel_gpt -- [--out data_parallel.csv] [--seconds 60]` first holds the
+//! `cargo run --release -p gpulab-kernels --example data_parallel_gpt -- [--out data_parallel.csv] [--seconds 60]
+//! [--timeline timeline.csv]` first holds the
 //! gradients of a small model on all GPUs against those of one GPU with the whole batch, and the losses of 20 steps of the large one
 //! likewise; then it times a step of 8 × 1024 tokens on each GPU: on one alone, on all of them with gradients added up behind the
 //! backward pass, and beside it. Efficiency is the time of one GPU alone over that of all.
+//! With `--timeline` it keeps, of one step of the first rank in either way, what its two streams did from when to when, as rows of
+//! `Span`s.
 //!
 //! Predicted before the first run, for two H200s: the gradients are 498 MB in f32, 1.7 ms at the 300 GB/s of an all-reduce of that
 //! size. Behind the backward pass that is 15.3 → 17.0 ms, an efficiency of 0.90; beside it the last layer's 28 MB and the 12.6 MB of
 //! gathered rows stay to be waited for, 0.2 ms, and so 0.98, but for what the collective's kernels take from the step's.
 
-use gpulab::measurement::Summary;
+use gpulab::gpu::{Event, Stream};
+use gpulab::measurement::{Backend, Span, Summary};
 use gpulab::prelude::*;
 use gpulab::results;
 use gpulab_kernels::gpt_step::*;
@@ -39,12 +43,70 @@ struct Sums<'a> {
     when: When,
     layers: usize,
     waiting: Vec<Range<usize>>,
+    clock: Option<Clock<'a>>,
+}
+
+/// Events of one step, in the stream of the launches and in that of the collectives.
+struct Clock<'a> {
+    side: &'a Stream,
+    begin: Event,
+    /// A part of the gradients is there.
+    ready: Vec<Event>,
+    /// So many bytes are added up.
+    added: Vec<(usize, Event)>,
+    gathered: Option<Event>,
+}
+
+impl Clock<'_> {
+    /// The spans of the step, in ms from its begin. A sum begins when its numbers are there and the one before it has ended.
+    fn spans(&self, end: &Event, way: &str, layers: usize) -> Result<Vec<Span>> {
+        let at = |event: &Event| event.ms_since(&self.begin);
+        let (compute, network) = (format!("{way}: compute"), format!("{way}: NCCL"));
+        let (mut spans, mut last) = (Vec::new(), 0.0);
+        let ready = self.ready.iter().map(at).collect::<Result<Vec<f64>>>()?;
+        let labels = ["forward pass, table".to_string(), "last norm, backward".to_string()]
+            .into_iter()
+            .chain((0..layers).rev().map(|layer| format!("backward pass, layer {layer}")));
+        for (label, now) in labels.zip(&ready) {
+            spans.push(Span::new(&compute, &label, last, *now));
+            last = *now;
+        }
+        let (mut free, all) = (0.0_f64, self.added.len() < self.ready.len());
+        for (part, (bytes, event)) in self.added.iter().enumerate() {
+            let (there, now) = (if all { last } else { ready[part] }, at(event)?);
+            spans.push(Span::new(
+                &network,
+                &format!("all-reduce of {:.1} MB", *bytes as f64 / 1e6),
+                there.max(free),
+                now,
+            ));
+            free = now;
+        }
+        if let Some(gathered) = &self.gathered {
+            let now = at(gathered)?;
+            spans.push(Span::new(&network, "all-gather of rows", last.max(free), now));
+            last = now;
+        }
+        spans.push(Span::new(&compute, "embedding, AdamW", last, at(end)?));
+        Ok(spans)
+    }
 }
 
 impl GptRanks for Sums<'_> {
     fn add_up(&mut self, gradient: &mut Buffer<f32>, range: Range<usize>) -> Result<()> {
-        // SAFETY: the trainer writes and reads a range that is ready only after `join`.
-        let mut add_up = |range| unsafe { self.rank.all_reduce_part(gradient, range, Op::Sum) };
+        if let Some(clock) = &mut self.clock {
+            clock.ready.push(self.rank.gpu().event()?);
+        }
+        let (rank, clock) = (self.rank, &mut self.clock);
+        let mut add_up = |range: Range<usize>| {
+            let bytes = range.len() * size_of::<f32>();
+            // SAFETY: the trainer writes and reads a range that is ready only after `join`.
+            unsafe { rank.all_reduce_part(gradient, range, Op::Sum) }?;
+            if let Some(clock) = clock {
+                clock.added.push((bytes, clock.side.event()?));
+            }
+            Ok(())
+        };
         if self.when == When::Beside {
             return add_up(range);
         }
@@ -63,7 +125,11 @@ impl GptRanks for Sums<'_> {
     }
 
     fn gather(&mut self, own: &Buffer<u16>, all: &mut Buffer<u16>) -> Result<()> {
-        self.rank.all_gather(own, all)
+        self.rank.all_gather(own, all)?;
+        if let Some(clock) = &mut self.clock {
+            clock.gathered = Some(clock.side.event()?);
+        }
+        Ok(())
     }
 
     fn join(&mut self) -> Result<()> {
@@ -83,7 +149,7 @@ impl<'a> Trained<'a> {
         let mut trainer = GptTraining::with(rank.gpu(), kernels, settings)?;
         trainer.load(start)?;
         let layers = trainer.shape().layers;
-        Ok(Trained { trainer, sums: Sums { rank, when: When::Beside, layers, waiting: Vec::new() } })
+        Ok(Trained { trainer, sums: Sums { rank, when: When::Beside, layers, waiting: Vec::new(), clock: None } })
     }
 
     fn queue(&mut self) -> Result<()> {
@@ -100,6 +166,20 @@ impl<'a> Trained<'a> {
         self.queue()?;
         self.sums.rank.synchronize()?;
         self.trainer.result()
+    }
+
+    /// What the two streams did in one step, behind some others that were not looked at.
+    fn look(&mut self, side: &'a Stream, way: &str) -> Result<Vec<Span>> {
+        for _ in 0..CALLS {
+            self.queue()?;
+        }
+        let begin = self.sums.rank.gpu().event()?;
+        self.sums.clock = Some(Clock { side, begin, ready: Vec::new(), added: Vec::new(), gathered: None });
+        self.queue()?;
+        let end = self.sums.rank.gpu().event()?;
+        self.sums.rank.synchronize()?;
+        let layers = self.sums.layers;
+        self.sums.clock.take().map_or(Ok(Vec::new()), |clock| clock.spans(&end, way, layers))
     }
 
     /// Milliseconds of a step, by events.
@@ -125,11 +205,12 @@ struct Found {
     /// Milliseconds of a step: this rank alone (the first one only), all without sums, sums behind, sums beside.
     times: [Vec<f64>; 4],
     peak: f64,
+    timeline: Vec<Span>,
 }
 
 const WAYS: [&str; 4] = ["one GPU alone", "all GPUs, no sums", "sums behind the backward pass", "sums beside it"];
 
-fn work(rank: &GpuRank, seconds: f64) -> Result<Found> {
+fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<Found> {
     let (begin, n, gpu) = (Instant::now(), rank.size(), rank.gpu());
     let mut found = Found::default();
     // The gradients of a small model: the whole batch on one GPU, and shared out.
@@ -194,17 +275,24 @@ fn work(rank: &GpuRank, seconds: f64) -> Result<Found> {
             }
         }
     }
+    if timeline {
+        for (when, way) in [(When::Behind, WAYS[2]), (When::Beside, WAYS[3])] {
+            shared.sums.when = when;
+            found.timeline.extend(shared.look(side, way)?);
+        }
+    }
     Ok(found)
 }
 
 fn main() -> Result<()> {
-    let (mut out, mut seconds) = ("data_parallel.csv".to_string(), 60.0);
+    let (mut out, mut seconds, mut timeline) = ("data_parallel.csv".to_string(), 60.0, None);
     let given: Vec<String> = std::env::args().skip(1).collect();
     let mut arguments = given.iter();
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().unwrap_or_else(|| panic!("{argument} needs a value")).clone();
         match argument.as_str() {
             "--out" => out = value(),
+            "--timeline" => timeline = Some(value()),
             "--seconds" => seconds = value().parse().expect("a number follows"),
             other => panic!("unknown: {other}"),
         }
@@ -219,7 +307,7 @@ fn main() -> Result<()> {
     let found = nccl.run(&gpus, |rank| {
         let side = rank.gpu().new_stream()?;
         rank.communicate_on(Some(&side))?;
-        let found = work(rank, seconds);
+        let found = work(rank, &side, seconds, timeline.is_some());
         rank.communicate_on(None)?;
         found
     })?;
@@ -276,6 +364,22 @@ fn main() -> Result<()> {
         let rate = (texts * shape.context) as f64 / ms * 1e3;
         put(name, "tokens a second", "1/s", &[rate]);
         println!("  {name:32} {ms:8.3} ms {rate:9.0} tokens/s, efficiency {efficiency:.3}");
+    }
+    if let Some(path) = timeline {
+        let spans = &found[0].timeline;
+        let rows = Span::to_rows(spans, Backend::Cuda).into_iter().map(|row| Measurement {
+            time: results::now_utc(),
+            commit: results::commit(),
+            lesson: "60_multi_gpu".to_string(),
+            experiment: format!("{n} GPUs: {}", row.experiment),
+            machine: gpus[0].name().to_string(),
+            dtype: "bf16".to_string(),
+            ..row
+        });
+        results::append_to(std::path::Path::new(&path), &rows.collect::<Vec<Measurement>>())?;
+        for span in spans {
+            println!("  {:34} {:28} {:7.3} to {:7.3} ms", span.lane, span.label, span.start_ms, span.end_ms);
+        }
     }
     std::fs::write(&out, rows).unwrap_or_else(|error| println!("{out}: {error}"));
     Ok(())

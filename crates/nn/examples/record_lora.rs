@@ -1,7 +1,8 @@
 //! SmolLM2 (`make model`) tuned to answer requests with one line of JSON, in several ways: adapters of several ranks on f32 and on NF4, and
 //! the same layers as a whole. Losses, and answers to held-out requests. Writes two CSV files as it goes, and a page that says where and how:
 //!
-//! `cargo run --release -p gpulab-nn --example record_lora -- results/lora`
+//! `cargo run --release -p gpulab-nn --example record_lora -- results/lora [cuda]`, on a GPU with the second argument, where candle
+//! is built with CUDA.
 //!
 //! Stopped and started again it goes on: runs that the file has are not made anew. Nothing is timed.
 
@@ -9,7 +10,7 @@ use gpulab_nn::llama::{ChatModel, Projection, WeightDtype};
 use gpulab_nn::lora::{
     Base, Example, LoraConfig, Split, Training, TunePlan, TunedLlama, Tuner, bookings, save_peft, score,
 };
-use gpulab_nn::{DType, Device};
+use gpulab_nn::{DType, DeviceKind};
 use std::path::{Path, PathBuf};
 
 /// Examples to learn from, cases that are held out, and how many of these the loss is taken on.
@@ -69,7 +70,12 @@ fn recorded(path: &Path) -> Vec<String> {
 fn main() -> gpulab::Result<()> {
     let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "results/lora".to_string()));
     let (table, curves) = (folder.join("smollm2.csv"), folder.join("losses.csv"));
-    let chat = ChatModel::smollm2(&Device::Cpu, WeightDtype::Dense(DType::F32))?;
+    let device = match std::env::args().nth(2).as_deref() {
+        None | Some("cpu") => DeviceKind::Cpu,
+        Some("cuda") => DeviceKind::Cuda,
+        Some(other) => return Err(gpulab::Error::invalid(format!("the device {other}"), "name cpu or cuda, or none")),
+    };
+    let chat = ChatModel::smollm2(&device.open()?, WeightDtype::Dense(DType::F32))?;
     let (examples, cases) = (bookings(Split::Training, EXAMPLES, 1), bookings(Split::HeldOut, CASES, 1));
     let mut done = recorded(&table);
     if done.is_empty() {
@@ -80,7 +86,7 @@ fn main() -> gpulab::Result<()> {
     }
     for run in runs().into_iter().filter(|run| !done.contains(&run.name)) {
         tune(&chat, run, (&examples, &cases), (&table, &curves), &folder)?;
-        page(&folder)?;
+        page(&folder, device)?;
     }
     Ok(())
 }
@@ -119,21 +125,21 @@ fn tune(
     append(table, HEADER, &[format!("\"{name}\",{numbers},{},{}", score.parsed, score.right)])
 }
 
-fn page(folder: &Path) -> gpulab::Result<()> {
-    let cpu = gpulab::cpu::info();
+fn page(folder: &Path, device: DeviceKind) -> gpulab::Result<()> {
     let text = format!(
         "# SmolLM2 tuned to answer with JSON\n\nWritten by the example `record_lora`; nothing here is typed by hand. The rows are in \
          [smollm2.csv](smollm2.csv), the loss of each step in [losses.csv](losses.csv).\n\n| what | |\n| --- | --- |\n\
-         | commit | {} |\n| ended (UTC) | {} |\n| command | `cargo run --release -p gpulab-nn --example record_lora -- results/lora` |\n\
-         | CPU | {} |\n| model | SmolLM2-135M-Instruct, Q4_1 unpacked to f32 |\n\
+         | commit | {} |\n| ended (UTC) | {} |\n| command | `cargo run --release -p gpulab-nn --example record_lora -- results/lora{}` |\n\
+         | machine | {} |\n| model | SmolLM2-135M-Instruct, Q4_1 unpacked to f32 |\n\
          | learns from | {EXAMPLES} requests, {BATCH} in a step, {STEPS} steps |\n\
          | held out | {CASES} requests with names that no training example has, a third of them in sentences that none has |\n\
          | layers that learn | the last {} of 30 |\n| adapters | alpha 16 at every rank; all seven matrices of a layer, where the name says \
          nothing else |\n| highest rate | {ADAPTER_RATE:e} for adapters, {FULL_RATE:e} for whole matrices; AdamW without weight decay |\n\n\
-         `loss` is that of the answers' tokens of {LOSS_CASES} of the held-out cases, in nats. The machine was busy with other work, so nothing was timed.\n",
+         `loss` is that of the answers' tokens of {LOSS_CASES} of the held-out cases, in nats. Nothing was timed.\n",
         gpulab::results::commit(),
         gpulab::results::now_utc(),
-        cpu.short_name(),
+        if device == DeviceKind::Cpu { "" } else { " cuda" },
+        device.machine()?,
         LAYERS.len()
     );
     gpulab_nn::tensors::write_whole(&folder.join("smollm2.md"), text.as_bytes())

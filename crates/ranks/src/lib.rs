@@ -45,6 +45,8 @@ mod port;
 pub mod processes;
 mod rank;
 pub mod rank_environment;
+#[cfg(feature = "nccl")]
+mod watchdog;
 mod wire;
 pub mod world;
 

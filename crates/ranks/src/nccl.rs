@@ -11,12 +11,13 @@ use crate::collectives::{Collectives, Communicator, Op};
 use crate::exchange::Exchange;
 use crate::port::Shared;
 use crate::rank::Rank;
+use crate::watchdog::{Held, Seat, Watch, Watchdog};
 use gpulab::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, sys};
 use gpulab::gpu::{Buffer, Gpu, Stream};
 use gpulab::places;
 use gpulab_measure::{Error, Result};
 use libloading::Library;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
@@ -233,13 +234,17 @@ impl Nccl {
         self.check(std::ptr::null_mut(), "making the communicators", made)?;
         let (failed, ended) = (Failed::default(), Ended::default());
         let exchange = Arc::new(Exchange::new(gpus.len()));
+        let watchdog = Arc::new(Watchdog::default());
+        let _watch = self.watch(&watchdog, &failed, None);
         let ranks = comms.into_iter().zip(streams).zip(gpus).enumerate().map(|(rank, ((comm, stream), gpu))| {
             let (nccl, failed, gpu) = (Arc::clone(self), Arc::clone(&failed), gpu.clone());
             let (exchange, apart) = (Some(Arc::clone(&exchange)), RefCell::default());
             let (ended, splits, number) = (Arc::clone(&ended), Arc::default(), 0);
+            let (seat, watchdog) = (watchdog.seat(comm, rank), Arc::clone(&watchdog));
             GpuRank {
                 nccl,
-                comm: Cell::new(comm),
+                seat,
+                watchdog,
                 rank,
                 size: gpus.len(),
                 gpu,
@@ -312,15 +317,17 @@ impl Nccl {
         let comm = self.joined(id, me, size, &stream, &|| {
             shared.failed().map_or(Ok(()), |(_, _, what, fix)| Err(Error::invalid(what, fix)))
         })?;
-        let ended = Ended::default();
+        let (ended, failed, watchdog) = (Ended::default(), Failed::default(), Arc::new(Watchdog::default()));
+        let _watch = self.watch(&watchdog, &failed, Some(Arc::clone(&shared)));
         let on_gpu = GpuRank {
             nccl: Arc::clone(self),
-            comm: Cell::new(comm),
+            seat: watchdog.seat(comm, me),
+            watchdog,
             rank: me,
             size,
             gpu: gpu.clone(),
             stream,
-            failed: Failed::default(),
+            failed,
             apart: RefCell::default(),
             exchange: None,
             watched: Some(shared),
@@ -387,6 +394,32 @@ impl Nccl {
         }
     }
 
+    /// Releases ranks of this process that NCCL holds on the host for longer than [`Watchdog`] lets it; `shared` tells of ranks in
+    /// other processes that have failed.
+    fn watch(self: &Arc<Nccl>, watchdog: &Arc<Watchdog>, failed: &Failed, shared: Option<Arc<Shared>>) -> Watch {
+        let (nccl, noted, known) = (Arc::clone(self), Arc::clone(failed), Arc::clone(failed));
+        let someone_failed = move || {
+            let here = known.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+            here || shared.as_ref().is_some_and(|shared| shared.failed().is_some())
+        };
+        watchdog.watch(someone_failed, move |Held { seat, rank, call, seconds, elsewhere }| {
+            let missing = match elsewhere.as_slice() {
+                [] => "the other ranks".to_string(),
+                [one] => format!("rank {one}, which makes no call"),
+                many => format!("ranks {}, which make no call", many.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+            };
+            let error = Error::invalid(
+                format!("rank {rank} has waited {seconds:.0} s inside of {call} for {missing}"),
+                "let every rank make the same calls in the same order: try it with CPU ranks, which name the one that does not",
+            );
+            noted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            let comm = seat.take();
+            if !comm.is_null() {
+                nccl.ended_within(vec![Handle(comm)], false);
+            }
+        })
+    }
+
     /// Ends these communicators in threads of their own. What NCCL has not ended after a while is left alone: nobody waits for ever.
     fn ended_within(self: &Arc<Nccl>, handles: Vec<Handle>, healthy: bool) {
         let (tell, told) = std::sync::mpsc::channel();
@@ -420,8 +453,8 @@ fn decode(number: i32) -> (i32, i32, i32) {
 /// One rank: a GPU, and the thread that drives it.
 pub struct GpuRank {
     nccl: Arc<Nccl>,
-    /// Null once it was aborted.
-    comm: Cell<Comm>,
+    seat: Arc<Seat>,
+    watchdog: Arc<Watchdog>,
     rank: usize,
     size: usize,
     gpu: Gpu,
@@ -453,7 +486,7 @@ impl Drop for GpuRank {
         if self.alive().is_err() || std::thread::panicking() {
             return self.abort();
         }
-        let handle = Handle(self.comm.replace(std::ptr::null_mut()));
+        let handle = Handle(self.seat.take());
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).push((self.number, handle));
     }
 }
@@ -487,8 +520,8 @@ impl GpuRank {
         }
     }
 
-    /// Waits until this rank's collectives have ended on the GPU. (The *first* call of a communicator waits on the host, inside of NCCL,
-    /// until all ranks make it; there no limit ends the wait for a rank that skips it.)
+    /// Waits until this rank's collectives have ended on the GPU. (The *first* call of a communicator already waits on the host, inside
+    /// of NCCL, until all ranks make it; after 20 s it ends with an error that names the ranks which do not.)
     ///
     /// # Errors
     /// The error of another rank that has failed; NCCL's own; [`Error::Invalid`] after 10 s in which the others did not come. The
@@ -510,10 +543,10 @@ impl GpuRank {
             }
             let mut state = SUCCESS;
             // SAFETY: the communicator is alive, and the pointer is to a number of that type.
-            let asked = unsafe { (self.nccl.functions.comm_get_async_error)(self.comm.get(), &raw mut state) };
+            let asked = unsafe { (self.nccl.functions.comm_get_async_error)(self.seat.comm(), &raw mut state) };
             let code = if asked == SUCCESS { state } else { asked };
             if code != IN_PROGRESS {
-                self.nccl.check(self.comm.get(), "a collective", code)?;
+                self.nccl.check(self.seat.comm(), "a collective", code)?;
             }
             if begin.elapsed() > LIMIT {
                 let what = format!("rank {} has waited {} s for the other ranks", self.rank, LIMIT.as_secs());
@@ -582,7 +615,7 @@ impl GpuRank {
         }
         match &*self.failed.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error.clone()),
-            None if self.comm.get().is_null() => Err(Error::invalid("this rank was ended", "run the cell again")),
+            None if self.seat.comm().is_null() => Err(Error::invalid("this rank was ended", "run the cell again")),
             None => Ok(()),
         }
     }
@@ -598,17 +631,27 @@ impl GpuRank {
     }
 
     fn abort(&self) {
-        let comm = self.comm.replace(std::ptr::null_mut());
+        let comm = self.seat.take();
         if !comm.is_null() {
             self.nccl.ended_within(vec![Handle(comm)], false);
         }
     }
 
     /// Queues one call.
-    fn queue(&self, during: &str, call: impl FnOnce(&Functions, Comm, sys::CUstream) -> c_int) -> Result<()> {
+    fn queue(&self, name: &'static str, call: impl FnOnce(&Functions, Comm, sys::CUstream) -> c_int) -> Result<()> {
         self.alive()?;
-        let (comm, stream) = (self.comm.get(), self.queue_now()?);
-        self.nccl.check(comm, during, call(&self.nccl.functions, comm, stream.cu_stream()))
+        let (comm, stream) = (self.seat.comm(), self.queue_now()?);
+        self.held(name, || call(&self.nccl.functions, comm, stream.cu_stream()))
+    }
+
+    /// Makes a call that NCCL may hold on the host until the other ranks make it.
+    fn held(&self, name: &'static str, call: impl FnOnce() -> c_int) -> Result<()> {
+        let code = self.seat.during(name, call);
+        if code != SUCCESS {
+            // The watchdog has ended it, and the communicator is gone.
+            self.alive()?;
+        }
+        self.nccl.check(self.seat.comm(), name, code)
     }
 
     /// Gives what each rank gave, in their order. For ranks that are threads of one process; the host waits for all of them.
@@ -680,9 +723,12 @@ impl Communicator for GpuRank {
                 all.into_iter().find(|(theirs, _)| *theirs == color).map(|(_, exchange)| exchange)
             }
         };
+        let watchdog = Arc::clone(&self.watchdog);
         Ok(GpuRank {
             nccl,
-            comm: Cell::new(comm),
+            // The number by which its process knows it.
+            seat: watchdog.seat(comm, self.rank),
+            watchdog,
             rank,
             size,
             gpu,
@@ -765,11 +811,11 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
 
     fn send_recv(&self, data: &Buffer<T>, to: usize, received: &mut Buffer<T>, from: usize) -> Result<()> {
         // SAFETY: a group is begun and ended by this thread.
-        self.nccl.check(self.comm.get(), "a group", unsafe { (self.nccl.functions.group_start)() })?;
+        self.nccl.check(self.seat.comm(), "a group", unsafe { (self.nccl.functions.group_start)() })?;
         let both = self.send(data, to).and_then(|()| self.recv(received, from));
         // SAFETY: as above; it is ended where a call in it has failed as well.
-        let ended = unsafe { (self.nccl.functions.group_end)() };
-        both.and(self.nccl.check(self.comm.get(), "a group", ended))
+        let ended = self.held("a send and a receive", || unsafe { (self.nccl.functions.group_end)() });
+        both.and(ended)
     }
 }
 
@@ -838,6 +884,31 @@ mod tests {
             assert_eq!(neighbour, [((me + n - 1) % n) as f64; 4]);
             assert_eq!(members as f32, small);
         }
+    }
+
+    /// The first call of a communicator: NCCL waits for the other ranks on the host.
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn a_rank_that_skips_the_first_call_ends_the_wait_and_is_named() {
+        let Some((nccl, gpus)) = world() else { return };
+        if gpus.len() < 2 {
+            return println!("SKIPPED: it takes two GPUs");
+        }
+        let begin = Instant::now();
+        let error = nccl.run(&gpus, |rank| {
+            if rank.rank() == 1 {
+                // It has something else to do, and comes too late.
+                std::thread::sleep(crate::watchdog::LIMIT + Duration::from_secs(4));
+            } else {
+                let mut x = rank.gpu().zeros::<f32>(1000)?;
+                rank.all_reduce(&mut x, Op::Sum)?;
+            }
+            rank.synchronize()
+        });
+        let text = error.unwrap_err().to_string();
+        println!("after {:.1} s: {text}", begin.elapsed().as_secs_f64());
+        assert!(text.contains("rank 0 has waited") && text.contains("for rank 1, which makes no call"), "{text}");
+        assert!(begin.elapsed() < crate::watchdog::LIMIT + Duration::from_secs(15), "{:?}", begin.elapsed());
     }
 
     #[test]
