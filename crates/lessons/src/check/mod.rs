@@ -14,7 +14,7 @@
 //! | 13 | [`gather_four`], [`scatter_add`], [`straddling_rows`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`], [`add_rms_norm`], [`fused_share`] |
 //! | 15 | [`keep_fares`], [`group_by_zone`] |
-//! | 15a | [`pass_bytes`], [`triangle_bytes`] |
+//! | 15a | [`masked_normalise`], [`pass_bytes`], [`triangle_bytes`] |
 //! | 16 | [`case_one`], [`write_rows`], [`case_two`], [`write_bins`] |
 //! | 17a | [`transpose`], [`particle_sectors`], [`diagnose_count`] |
 //! | 17b | [`wide_softmax`], [`least_side`], [`diagnose_rows`] |
@@ -36,6 +36,7 @@
 //! | 90 | [`add_layer_norm`], [`linear4`], [`sample`] |
 
 mod add_rms_norm;
+mod arrays;
 mod attention;
 mod capstone;
 mod collectives;
@@ -83,6 +84,7 @@ mod vector_add;
 mod verdict;
 
 pub use add_rms_norm::add_rms_norm;
+pub use arrays::{OnArrays, masked_normalise};
 pub use attention::{grouped, longest_sequence, softmax_row};
 #[cfg(test)]
 pub(crate) use capstone::NORM_RIGHT;
