@@ -89,7 +89,8 @@ pub fn recorded_in(folder: &str, lesson: &str, experiment: &str) -> Result<Vec<M
 pub fn recorded_lesson(folder: &str, lesson: &str) -> Result<Vec<Measurement>> {
     let run = read(&recorded_file(folder))?;
     let mut lessons: Vec<String> = run.iter().map(|row| format!("`{}`", row.lesson)).collect();
-    let run = newest(run.into_iter().filter(|row| row.lesson == lesson).collect());
+    // A notebook stores the rows of one run with one time.
+    let run = newest(run.into_iter().filter(|row| row.lesson == lesson).collect(), curve);
     let rows = with(run, recorded_by_programs(folder, lesson)?);
     if rows.is_empty() {
         lessons.sort();
@@ -112,7 +113,8 @@ pub fn recorded_lesson(folder: &str, lesson: &str) -> Result<Vec<Measurement>> {
 /// [`Error::Damaged`] when the file is not sound, [`Error::File`] when it cannot be read; none where it is not there.
 pub fn recorded_by_programs(folder: &str, lesson: &str) -> Result<Vec<Measurement>> {
     let all = beside(&recorded_file(folder))?;
-    Ok(newest(all.into_iter().filter(|row| row.lesson == lesson).collect()))
+    // A program gives each row the time at which it was taken.
+    Ok(newest(all.into_iter().filter(|row| row.lesson == lesson).collect(), |row| (curve(row), row.size)))
 }
 
 /// All rows of a file of measurements, and those that programs recorded beside it.
@@ -145,20 +147,22 @@ pub fn recorded_file(folder: &str) -> PathBuf {
     repository().join("results").join(folder).join("metrics.csv")
 }
 
-/// Of each curve, the rows with the newest time; rows of one run are stored with one time.
-fn newest(rows: Vec<Measurement>) -> Vec<Measurement> {
-    let mut newest: BTreeMap<_, String> = BTreeMap::new();
-    let curve = |row: &Measurement| {
-        (row.experiment.clone(), row.backend, row.machine.clone(), row.dtype.clone(), row.metric.clone())
-    };
+/// What rows of one curve have in common.
+fn curve(row: &Measurement) -> impl Ord + use<> {
+    (row.experiment.clone(), row.backend, row.machine.clone(), row.dtype.clone(), row.metric.clone())
+}
+
+/// Of those rows for which `of` gives the same, the ones with the newest time.
+fn newest<K: Ord>(rows: Vec<Measurement>, of: impl Fn(&Measurement) -> K) -> Vec<Measurement> {
+    let mut newest: BTreeMap<K, String> = BTreeMap::new();
     for row in &rows {
-        let time = newest.entry(curve(row)).or_default();
+        let time = newest.entry(of(row)).or_default();
         // RFC 3339 in UTC with whole seconds sorts as text.
         if row.time > *time {
             time.clone_from(&row.time);
         }
     }
-    let rows = rows.into_iter().filter(|row| newest.get(&curve(row)) == Some(&row.time));
+    let rows = rows.into_iter().filter(|row| newest.get(&of(row)) == Some(&row.time));
     rows.map(|row| Measurement { recorded: true, ..row }).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::buffers::in_candle;
 use crate::quantize::{Nf4Matrix, WeightMatrix};
-use candle_core::{CpuStorage, CudaStorage, CustomOp1, DType, Layout, MetalStorage, Shape, Storage, Tensor};
+use candle_core::{CpuStorage, CudaStorage, CustomOp1, DType, Device, Layout, MetalStorage, Shape, Storage, Tensor};
 use gpulab::error::{Error, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,8 +17,8 @@ const PANEL: usize = 256;
 pub enum FrozenWeight {
     /// F32, BF16 or F16; 16-bit weights are made f32 piece by piece when they are used.
     Dense(Tensor),
-    /// Four bits, unpacked piece by piece when they are used: on the host, also for a GPU.
-    Nf4(Arc<Nf4Matrix>),
+    /// Four bits, unpacked piece by piece when they are used: on the host, also for products on a GPU, the device named here.
+    Nf4(Arc<Nf4Matrix>, Device),
 }
 
 /// How frozen weights are kept.
@@ -57,7 +57,8 @@ impl FrozenWeight {
             Base::Bf16 => FrozenWeight::Dense(weight.to_dtype(DType::BF16)?),
             Base::Nf4 => {
                 let values = weight.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
-                FrozenWeight::Nf4(Arc::new(Nf4Matrix::new(WeightMatrix { values: &values, columns: inputs }, true)?))
+                let matrix = Nf4Matrix::new(WeightMatrix { values: &values, columns: inputs }, true)?;
+                FrozenWeight::Nf4(Arc::new(matrix), weight.device().clone())
             }
         })
     }
@@ -66,7 +67,7 @@ impl FrozenWeight {
     pub fn shape(&self) -> [usize; 2] {
         match self {
             FrozenWeight::Dense(weight) => [weight.dims()[0], weight.dims()[1]],
-            FrozenWeight::Nf4(matrix) => matrix.shape(),
+            FrozenWeight::Nf4(matrix, _) => matrix.shape(),
         }
     }
 
@@ -74,7 +75,7 @@ impl FrozenWeight {
     pub fn bytes(&self) -> usize {
         match self {
             FrozenWeight::Dense(weight) => weight.elem_count() * weight.dtype().size_in_bytes(),
-            FrozenWeight::Nf4(matrix) => matrix.bytes(),
+            FrozenWeight::Nf4(matrix, _) => matrix.bytes(),
         }
     }
 
@@ -85,7 +86,7 @@ impl FrozenWeight {
     pub fn dense(&self, like: &Tensor) -> Result<Tensor> {
         Ok(match self {
             FrozenWeight::Dense(weight) => weight.to_dtype(DType::F32)?,
-            FrozenWeight::Nf4(matrix) => {
+            FrozenWeight::Nf4(matrix, _) => {
                 let [outputs, inputs] = matrix.shape();
                 Tensor::from_vec(matrix.unpack(0..outputs, 0..inputs), (outputs, inputs), like.device())?
             }
@@ -122,7 +123,7 @@ impl FrozenWeight {
             let count = PANEL.min(outputs - first);
             let weights = match self {
                 FrozenWeight::Dense(weight) => weight.narrow(0, first, count)?.to_dtype(DType::F32)?,
-                FrozenWeight::Nf4(matrix) => {
+                FrozenWeight::Nf4(matrix, _) => {
                     Tensor::from_vec(matrix.unpack(first..first + count, 0..inputs), (count, inputs), x.device())?
                 }
             };
@@ -143,7 +144,7 @@ impl FrozenWeight {
             let count = PANEL.min(inputs - first);
             let weights = match self {
                 FrozenWeight::Dense(weight) => weight.narrow(1, first, count)?.to_dtype(DType::F32)?.contiguous()?,
-                FrozenWeight::Nf4(matrix) => {
+                FrozenWeight::Nf4(matrix, _) => {
                     Tensor::from_vec(matrix.unpack(0..outputs, first..first + count), (outputs, count), dy.device())?
                 }
             };
@@ -164,7 +165,15 @@ impl FrozenWeight {
     pub(super) fn tensor(&self) -> Option<&Tensor> {
         match self {
             FrozenWeight::Dense(weight) => Some(weight),
-            FrozenWeight::Nf4(_) => None,
+            FrozenWeight::Nf4(..) => None,
+        }
+    }
+
+    /// Where products with it are made.
+    pub fn device(&self) -> &Device {
+        match self {
+            FrozenWeight::Dense(weight) => weight.device(),
+            FrozenWeight::Nf4(_, device) => device,
         }
     }
 }

@@ -39,10 +39,7 @@ impl LoraLinear {
                 "give a positive number; once or twice the rank is usual",
             ));
         }
-        let device = match (weight.tensor(), &bias) {
-            (Some(tensor), _) | (None, Some(tensor)) => tensor.device().clone(),
-            (None, None) => candle_core::Device::Cpu,
-        };
+        let device = weight.device().clone();
         let (mut random, bound) = (SplitMix64::new(seed), 1.0 / (inputs as f64).sqrt());
         let first: Vec<f32> = (0..rank * inputs).map(|_| ((2.0 * random.unit() - 1.0) * bound) as f32).collect();
         let a = Var::from_tensor(&Tensor::from_vec(first, (rank, inputs), &device)?)?;

@@ -568,6 +568,6 @@ fn adapters_of_another_model_and_damaged_ones_are_named() {
 fn four_bits_cost_what_the_format_says() {
     let values = gpulab::cpu::random_f32(256 * 256, 1);
     let matrix = Nf4Matrix::new(WeightMatrix { values: &values, columns: 256 }, true).unwrap();
-    let frozen = FrozenWeight::Nf4(Arc::new(matrix.clone()));
+    let frozen = FrozenWeight::Nf4(Arc::new(matrix.clone()), Device::Cpu);
     assert_eq!((frozen.bytes(), frozen.shape()), (matrix.bytes(), [256, 256]));
 }
