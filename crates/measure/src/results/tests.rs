@@ -47,6 +47,18 @@ fn in_another_process(name: &str, file: &Path, limit: &str) -> Command {
 }
 
 #[test]
+fn of_a_curve_a_notebook_has_one_run_and_a_program_each_point() {
+    let row = |size: usize, time: &str| Measurement {
+        time: time.to_string(),
+        ..Measurement::new("a step", Backend::Cuda, size, "time", "ms", Summary::of(&[1.0]))
+    };
+    let rows = vec![row(8, "2026-11-24T21:29:33Z"), row(8, "2026-11-23T10:00:00Z"), row(32, "2026-11-24T21:29:49Z")];
+    let sizes = |rows: Vec<Measurement>| rows.iter().map(|row| row.size).collect::<Vec<u64>>();
+    assert_eq!(sizes(newest(rows.clone(), curve)), [32]);
+    assert_eq!(sizes(newest(rows, |row| (curve(row), row.size))), [8, 32]);
+}
+
+#[test]
 fn rows_come_back_as_they_went_in() {
     let folder = Folder::new("round");
     let file = folder.file();
@@ -201,7 +213,7 @@ fn a_full_device_and_a_read_only_place_are_reported() {
 fn of_recorded_rows_only_the_newest_run_counts() {
     let old = [row("a", 1, "2026-01-01T00:00:00Z"), row("a", 2, "2026-01-01T00:00:00Z")];
     let new = [row("a", 1, "2026-02-01T00:00:00Z"), row("b", 9, "2025-01-01T00:00:00Z")];
-    let kept = newest([old, new.clone()].concat());
+    let kept = newest([old, new.clone()].concat(), curve);
     assert_eq!(kept, new.map(|row| Measurement { recorded: true, ..row }));
 }
 
