@@ -49,7 +49,7 @@ impl Column {
         // Their sum is a whole number that f32 has; that of their squares is far from one.
         let near = |i: usize| if i % 10 == 9 { 20.0 } else { 8190.0 + (i * i % 7) as f32 };
         all.push(column("rows near 8192 that differ by a few metres", (0..500).map(near).collect()));
-        let equal = |i: usize| if i % 3 == 0 { 20.0 } else { 3000.0 };
+        let equal = |i: usize| if i.is_multiple_of(3) { 20.0 } else { 3000.0 };
         all.push(column("believed rows that are all equal", (0..33).map(equal).collect()));
         all.push(column("a single row", vec![3000.0]));
         all.push(column("no row to be believed", vec![50.0; 33]));
