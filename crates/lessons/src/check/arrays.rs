@@ -8,14 +8,14 @@ use gpulab::error::Result;
 /// Asks array code for a column, weights, and the least and the largest number that is believed. It returns a number for each row
 /// of the column, and the slopes of their weighted sum by each row: where there are none, the numbers do not come from the column
 /// by operations on arrays.
-pub type OnArrays = fn(&[f32], &[f32], f32, f32) -> Result<(Vec<f32>, Option<Vec<f32>>)>;
+pub type MaskedNormalise = fn(&[f32], &[f32], f32, f32) -> Result<(Vec<f32>, Option<Vec<f32>>)>;
 
 /// What a number may be away from the one in f64.
 const TOLERANCE: f64 = 2e-3;
 
 /// Checks array code that gives the rows of a column between two limits, both included, mean 0 and deviation 1, and makes all
 /// other rows 0, whatever they hold. Where no row lies between the limits, or all that do are equal, every row becomes 0.
-pub fn masked_normalise(answer: OnArrays) -> Verdict {
+pub fn masked_normalise(answer: MaskedNormalise) -> Verdict {
     timed("masked_normalise", move || {
         for column in Column::all() {
             column.is_normalised(answer)?;
@@ -74,7 +74,7 @@ impl Column {
         self.rows().into_iter().map(one).collect()
     }
 
-    fn ask(&self, answer: OnArrays, weights: &[f32]) -> Check<(Vec<f32>, Option<Vec<f32>>)> {
+    fn ask(&self, answer: MaskedNormalise, weights: &[f32]) -> Check<(Vec<f32>, Option<Vec<f32>>)> {
         match ask(&self.case, || answer(&self.x, weights, self.limits.0, self.limits.1))? {
             Ok(given) if given.0.len() == self.x.len() => Ok(given),
             Ok(given) => told(
@@ -90,7 +90,7 @@ impl Column {
         }
     }
 
-    fn is_normalised(&self, answer: OnArrays) -> Check {
+    fn is_normalised(&self, answer: MaskedNormalise) -> Check {
         let (given, _) = self.ask(answer, &vec![1.0; self.x.len()])?;
         let exact = self.exact();
         let wrong = |at: &usize| !close(given[*at], exact[*at]);
@@ -236,7 +236,7 @@ fn at_most_rounded(given: &[f32]) -> bool {
 
 /// A check that the numbers come from the column by operations on arrays all the way: then a weighted sum of them has the slopes
 /// of the function, by each row, and no host was asked in between.
-fn by_operations(answer: OnArrays) -> Check {
+fn by_operations(answer: MaskedNormalise) -> Check {
     let column =
         Column { case: "33 rows between -1 and 1".to_string(), x: cpu::random_f32(33, 15), limits: (-0.75, 0.75) };
     let weights = cpu::random_f32(33, 16);
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn right_answers_of_two_kinds_pass() {
-        for answer in [(|x, c, low, high| by(right, x, c, low, high)) as OnArrays, |x, c, low, high| {
+        for answer in [(|x, c, low, high| by(right, x, c, low, high)) as MaskedNormalise, |x, c, low, high| {
             by(right_by_weights, x, c, low, high)
         }] {
             assert!(masked_normalise(answer).passed(), "{}", masked_normalise(answer).text());
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn wrong_answers_are_told_what_is_wrong() {
-        let wrong: [(OnArrays, &str); 17] = [
+        let wrong: [(MaskedNormalise, &str); 17] = [
             (|x, c, low, high| by(whole, x, c, low, high), "mean and deviation of all rows"),
             (|x, c, low, high| by(masked_at_the_end, x, c, low, high), "mean and deviation of all rows"),
             (|x, c, l, h| by(|x, l, h| with(x, l, h, "all"), x, c, l, h), "divided by the number of all rows"),
@@ -441,13 +441,14 @@ mod tests {
             (|_, _, _, _| todo!("array code"), "panicked"),
         ];
         wrong.into_iter().for_each(|(answer, said)| red(masked_normalise(answer), said));
-        let refused: OnArrays = |_, _, _, _| Err(gpulab::Error::invalid("candle says: shape mismatch", "compare them"));
+        let refused: MaskedNormalise =
+            |_, _, _, _| Err(gpulab::Error::invalid("candle says: shape mismatch", "compare them"));
         red(masked_normalise(refused), "eight rows: ");
     }
 
     #[test]
     fn cheats_are_seen() {
-        let cheats: [(OnArrays, &str); 6] = [
+        let cheats: [(MaskedNormalise, &str); 6] = [
             // A loop on the host, and its numbers as a new tensor.
             (|x, c, low, high| Ok((by(right, x, c, low, high)?.0, None)), "do not come from the column"),
             // The same, with 0 times the column added.

@@ -84,7 +84,7 @@ mod vector_add;
 mod verdict;
 
 pub use add_rms_norm::add_rms_norm;
-pub use arrays::{OnArrays, masked_normalise};
+pub use arrays::{MaskedNormalise, masked_normalise};
 pub use attention::{grouped, longest_sequence, softmax_row};
 #[cfg(test)]
 pub(crate) use capstone::NORM_RIGHT;
