@@ -35,6 +35,9 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// How long NCCL has to destroy or abort a communicator.
 const END: Duration = Duration::from_secs(3);
 
+const SAME_CALLS: &str =
+    "let every rank make the same calls in the same order: try it with CPU ranks, which name the one that does not";
+
 type Comm = *mut c_void;
 type Raw = *mut c_void;
 
@@ -402,15 +405,18 @@ impl Nccl {
             let here = known.lock().unwrap_or_else(PoisonError::into_inner).is_some();
             here || shared.as_ref().is_some_and(|shared| shared.failed().is_some())
         };
-        watchdog.watch(someone_failed, move |Held { seat, rank, call, seconds, elsewhere }| {
+        watchdog.watch(someone_failed, move |Held { seat, call, seconds, elsewhere }| {
             let missing = match elsewhere.as_slice() {
                 [] => "the other ranks".to_string(),
                 [one] => format!("rank {one}, which makes no call"),
-                many => format!("ranks {}, which make no call", many.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+                many => format!(
+                    "ranks {}, which make no call",
+                    many.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+                ),
             };
             let error = Error::invalid(
-                format!("rank {rank} has waited {seconds:.0} s inside of {call} for {missing}"),
-                "let every rank make the same calls in the same order: try it with CPU ranks, which name the one that does not",
+                format!("rank {} has waited {seconds:.0} s inside of {call} for {missing}", seat.rank),
+                SAME_CALLS,
             );
             noted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             let comm = seat.take();
@@ -550,10 +556,7 @@ impl GpuRank {
             }
             if begin.elapsed() > LIMIT {
                 let what = format!("rank {} has waited {} s for the other ranks", self.rank, LIMIT.as_secs());
-                return Err(Error::invalid(
-                    what,
-                    "let every rank make the same calls in the same order: try it with CPU ranks, which name the one that does not",
-                ));
+                return Err(Error::invalid(what, SAME_CALLS));
             }
             std::thread::sleep(Duration::from_micros(50));
         }

@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) struct Seat {
     /// Null once it was aborted or given away.
     comm: AtomicPtr<c_void>,
-    rank: usize,
+    pub(crate) rank: usize,
     call: Mutex<Option<(Instant, &'static str)>>,
 }
 
@@ -74,7 +74,6 @@ impl Drop for Watch {
 /// A call that is held for too long.
 pub(crate) struct Held {
     pub(crate) seat: Arc<Seat>,
-    pub(crate) rank: usize,
     pub(crate) call: &'static str,
     pub(crate) seconds: f64,
     /// Ranks of this process that are in no call.
@@ -119,13 +118,7 @@ impl Watchdog {
         let late = seats.iter().filter_map(|seat| {
             let (elapsed, call) = seat.calling().filter(|(elapsed, _)| *elapsed > limit)?;
             let (seat, elsewhere) = (Arc::clone(seat), elsewhere.clone());
-            (!seat.comm().is_null()).then(|| Held {
-                rank: seat.rank,
-                call,
-                seconds: elapsed.as_secs_f64(),
-                elsewhere,
-                seat,
-            })
+            (!seat.comm().is_null()).then(|| Held { call, seconds: elapsed.as_secs_f64(), elsewhere, seat })
         });
         late.collect()
     }
@@ -150,7 +143,7 @@ mod tests {
             let late = watchdog.held_longer_than(Duration::from_millis(1));
             assert!(watchdog.held_longer_than(Duration::from_secs(60)).is_empty());
             assert_eq!(late.len(), 1);
-            assert_eq!((late[0].rank, late[0].call, late[0].elsewhere.as_slice()), (0, "an all-reduce", &[1][..]));
+            assert_eq!((late[0].seat.rank, late[0].call, late[0].elsewhere.as_slice()), (0, "an all-reduce", &[1][..]));
             assert!(late[0].seconds >= 0.005);
             7
         });
@@ -176,7 +169,7 @@ mod tests {
         let seat = watchdog.seat(some(), 3);
         let (tell, told) = channel();
         let watch =
-            watchdog.watch(|| true, move |held: Held| tell.send((held.rank, held.seat.take().is_null())).unwrap());
+            watchdog.watch(|| true, move |held: Held| tell.send((held.seat.rank, held.seat.take().is_null())).unwrap());
         seat.during("a send", || {
             assert_eq!(told.recv_timeout(LIMIT / 2).unwrap(), (3, false));
             1
