@@ -118,7 +118,7 @@ impl Watchdog {
         let late = seats.iter().filter_map(|seat| {
             let (elapsed, call) = seat.calling().filter(|(elapsed, _)| *elapsed > limit)?;
             let (seat, elsewhere) = (Arc::clone(seat), elsewhere.clone());
-            (!seat.comm().is_null()).then(|| Held { call, seconds: elapsed.as_secs_f64(), elsewhere, seat })
+            (!seat.comm().is_null()).then_some(Held { call, seconds: elapsed.as_secs_f64(), elsewhere, seat })
         });
         late.collect()
     }
