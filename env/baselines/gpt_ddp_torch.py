@@ -1,8 +1,9 @@
 """PyTorch's data parallel training step of GPT-2 beside `examples/data_parallel_gpt`: DistributedDataParallel over NCCL.
 
 `torchrun --nproc-per-node gpu -m env.baselines.gpt_ddp_torch [--out gpt_ddp_torch.csv] [--seconds 60]` times 8 × 1024 tokens on each GPU, eager and
-compiled: rank 0 alone, then all ranks with their gradients averaged in buckets (`gradient_as_bucket_view`). Model, AdamW and settings are those
-of `gpt_step_torch`. A time is the slowest rank's, by CUDA events.
+compiled: rank 0 alone, all ranks with their gradients averaged in buckets (`gradient_as_bucket_view`), and all ranks with parameters, gradients and
+AdamW's state sharded (FSDP2's `fully_shard` on each layer, weights gathered in bf16, gradients added up in f32: ZeRO's stage 3). Model, AdamW and
+settings are those of `gpt_step_torch`. A time is the slowest rank's, by CUDA events.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from env.baselines.gpt_step_torch import CONTEXT, Trainer, tokens_of
@@ -31,6 +34,17 @@ class Parallel(Trainer):
         self.call = DistributedDataParallel(self.model, gradient_as_bucket_view=True)
         if compiled:
             self.call = torch.compile(self.call)
+
+
+class Sharded(Trainer):
+    """The same model with parameters, gradients and AdamW's state shared out over all ranks, gathered layer by layer."""
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Each layer is one group of parameters, the table and the last norm are another."""
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for block in model.h:
+            fully_shard(block, mp_policy=policy)
+        return fully_shard(model, mp_policy=policy)
 
 
 def sample(trainer: Trainer, tokens: torch.Tensor) -> float:
@@ -71,16 +85,18 @@ def main() -> None:
             break
         name = "PyTorch compiled" if compiled else "PyTorch eager"
         tokens = tokens_of(BATCH, 100 + rank)
-        alone, shared = Trainer(compiled), Parallel(compiled)
+        alone, shared, sharded = Trainer(compiled), Parallel(compiled), Sharded(compiled)
         for _ in range(4):
             alone.step(tokens)
             shared.step(tokens)
-        times: dict[str, list[float]] = {"one GPU alone": [], "data parallel": []}
+            sharded.step(tokens)
+        times: dict[str, list[float]] = {"one GPU alone": [], "data parallel": [], "sharded": []}
         for _ in range(ROUNDS):
             slowest(0.0)
             ms = sample(alone, tokens) if rank == 0 else 0.0
             times["one GPU alone"].append(slowest(ms))
             times["data parallel"].append(slowest(sample(shared, tokens)))
+            times["sharded"].append(slowest(sample(sharded, tokens)))
         if rank == 0:
             base = statistics.median(times["one GPU alone"])
             for way, samples in times.items():
@@ -95,7 +111,7 @@ def main() -> None:
                 rate = BATCH * CONTEXT * (1 if way == "one GPU alone" else ranks) / ms * 1e3
                 print(f"  {name}: {way:16} {ms:8.3f} ms {rate:9.0f} tokens/s, efficiency {base / ms:.3f}", flush=True)
             chosen.out.write_text("\n".join(rows) + "\n", encoding="utf-8")
-        del alone, shared
+        del alone, shared, sharded
         torch.cuda.empty_cache()
         torch._dynamo.reset()
     dist.destroy_process_group()

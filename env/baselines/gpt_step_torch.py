@@ -109,11 +109,16 @@ class Trainer:
     def __init__(self, compiled: bool) -> None:
         self.model = Gpt().cuda()
         self.model.start(1)
+        self.model = self.prepare(self.model)
         decay = [p for p in self.model.parameters() if p.dim() > 1]
         others = [p for p in self.model.parameters() if p.dim() == 1]
         groups = [{"params": decay, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
         self.adamw = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), eps=1e-8, fused=True)
         self.call = torch.compile(self.model) if compiled else self.model
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """What is done to the model before the optimizer sees its parameters."""
+        return model
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """The loss before the update."""

@@ -34,14 +34,19 @@ const CALLS: usize = 4;
 enum When {
     /// All at once, when the backward pass has ended.
     Behind,
-    /// Each layer's, as soon as they are there.
-    Beside,
+    /// Beside the backward pass, in buckets of so many layers: the last layer's, which nothing is left to hide, has its own.
+    Beside(usize),
 }
+
+/// How many layers share one sum.
+const BUCKETS: [usize; 3] = [1, 3, 6];
 
 struct Sums<'a> {
     rank: &'a GpuRank,
     when: When,
     layers: usize,
+    /// How many parts of this step's gradients are there.
+    parts: usize,
     waiting: Vec<Range<usize>>,
     clock: Option<Clock<'a>>,
 }
@@ -52,8 +57,8 @@ struct Clock<'a> {
     begin: Event,
     /// A part of the gradients is there.
     ready: Vec<Event>,
-    /// So many bytes are added up.
-    added: Vec<(usize, Event)>,
+    /// So many bytes, the last of which came with that part, are added up.
+    added: Vec<(usize, usize, Event)>,
     gathered: Option<Event>,
 }
 
@@ -71,9 +76,9 @@ impl Clock<'_> {
             spans.push(Span::new(&compute, &label, last, *now));
             last = *now;
         }
-        let (mut free, all) = (0.0_f64, self.added.len() < self.ready.len());
-        for (part, (bytes, event)) in self.added.iter().enumerate() {
-            let (there, now) = (if all { last } else { ready[part] }, at(event)?);
+        let mut free = 0.0_f64;
+        for (bytes, part, event) in &self.added {
+            let (there, now) = (ready[*part], at(event)?);
             spans.push(Span::new(
                 &network,
                 &format!("all-reduce of {:.1} MB", *bytes as f64 / 1e6),
@@ -98,28 +103,36 @@ impl GptRanks for Sums<'_> {
             clock.ready.push(self.rank.gpu().event()?);
         }
         let (rank, clock) = (self.rank, &mut self.clock);
-        let mut add_up = |range: Range<usize>| {
+        let mut add_up = |range: Range<usize>| -> Result<()> {
             let bytes = range.len() * size_of::<f32>();
             // SAFETY: the trainer writes and reads a range that is ready only after `join`.
             unsafe { rank.all_reduce_part(gradient, range, Op::Sum) }?;
             if let Some(clock) = clock {
-                clock.added.push((bytes, clock.side.event()?));
+                clock.added.push((bytes, clock.ready.len() - 1, clock.side.event()?));
             }
             Ok(())
         };
-        if self.when == When::Beside {
-            return add_up(range);
-        }
+        // The table, the last norm, the layers from the last one to the first: all but the table lie one behind the other.
+        let part = self.parts;
+        self.parts = (part + 1) % (self.layers + 2);
         self.waiting.push(range);
-        // The table, the last norm, the layers: all but the table lie one behind the other.
-        let [table, others @ ..] = self.waiting.as_slice() else { return Ok(()) };
-        if others.len() <= self.layers {
+        let full = match self.when {
+            When::Behind => self.parts == 0,
+            When::Beside(bucket) => {
+                let layers = part.saturating_sub(1);
+                part == 0 || self.parts == 0 || layers + 1 == self.layers || layers > 0 && layers.is_multiple_of(bucket)
+            }
+        };
+        if !full {
             return Ok(());
         }
-        let ends = others.iter().map(|range| range.start).min().zip(others.iter().map(|range| range.end).max());
-        let rest = ends.map_or(0..0, |(start, end)| start..end);
-        add_up(table.clone())?;
-        add_up(rest)?;
+        if self.waiting.len() > part {
+            add_up(self.waiting.remove(0))?;
+        }
+        let ends = self.waiting.iter().map(|range| range.start).min().zip(self.waiting.iter().map(|range| range.end).max());
+        if let Some((start, end)) = ends {
+            add_up(start..end)?;
+        }
         self.waiting.clear();
         Ok(())
     }
@@ -149,7 +162,7 @@ impl<'a> Trained<'a> {
         let mut trainer = GptTraining::with(rank.gpu(), kernels, settings)?;
         trainer.load(start)?;
         let layers = trainer.shape().layers;
-        Ok(Trained { trainer, sums: Sums { rank, when: When::Beside, layers, waiting: Vec::new(), clock: None } })
+        Ok(Trained { trainer, sums: Sums { rank, when: When::Beside(1), layers, parts: 0, waiting: Vec::new(), clock: None } })
     }
 
     fn queue(&mut self) -> Result<()> {
@@ -202,23 +215,36 @@ struct Found {
     gradients: Option<(f64, String)>,
     /// This rank's losses of the large model's steps, and those of one GPU with all texts.
     losses: Vec<(f64, f64)>,
-    /// Milliseconds of a step: this rank alone (the first one only), all without sums, sums behind, sums beside.
-    times: [Vec<f64>; 4],
+    /// Milliseconds of a step, by [`ways`]; of one GPU alone on the first rank only.
+    times: Vec<Vec<f64>>,
     peak: f64,
     timeline: Vec<Span>,
 }
 
-const WAYS: [&str; 4] = ["one GPU alone", "all GPUs, no sums", "sums behind the backward pass", "sums beside it"];
+/// What is timed: its name, and when the gradients are added up, if they are.
+fn ways() -> Vec<(String, Option<When>)> {
+    let mut ways = vec![
+        ("one GPU alone".to_string(), None),
+        ("all GPUs, no sums".to_string(), None),
+        ("sums behind the backward pass".to_string(), Some(When::Behind)),
+    ];
+    ways.extend(BUCKETS.map(|layers| {
+        let name = if layers == 1 { String::new() } else { format!(", {layers} layers at a time") };
+        (format!("sums beside it{name}"), Some(When::Beside(layers)))
+    }));
+    ways
+}
 
 fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<Found> {
     let (begin, n, gpu) = (Instant::now(), rank.size(), rank.gpu());
-    let mut found = Found::default();
+    let ways = ways();
+    let mut found = Found { times: vec![Vec::new(); ways.len()], ..Found::default() };
     // The gradients of a small model: the whole batch on one GPU, and shared out.
     let small = GptShape { layers: 2, heads: 2, vocabulary: 77, context: 33 };
     let kernels = GptKernels::compile(gpu, &small)?;
     let start = small.start(3);
     let tokens = small.random_tokens(2 * n, 4);
-    for when in [When::Behind, When::Beside] {
+    for when in [When::Behind, When::Beside(1), When::Beside(3)] {
         let mut whole = Trained::new(rank, &kernels, 2 * n, 1, &start)?;
         let mut shared = Trained::new(rank, &kernels, 2, n, &start)?;
         shared.sums.when = when;
@@ -263,22 +289,26 @@ fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<F
         if late.to_host()?[0] == 1 && round > 2 {
             break;
         }
-        for (way, times) in found.times.iter_mut().enumerate() {
+        for ((index, (_, when)), times) in ways.iter().enumerate().zip(&mut found.times) {
             // Nobody begins before all are here.
             rank.all_reduce(&mut late, Op::Max)?;
             rank.synchronize()?;
-            shared.sums.when = if way == 2 { When::Behind } else { When::Beside };
-            match way {
-                0 if rank.rank() > 0 => {}
-                0 | 1 => times.push(alone.time()?),
-                _ => times.push(shared.time()?),
+            match when {
+                None if index == 0 && rank.rank() > 0 => {}
+                None => times.push(alone.time()?),
+                Some(when) => {
+                    shared.sums.when = *when;
+                    times.push(shared.time()?);
+                }
             }
         }
     }
     if timeline {
-        for (when, way) in [(When::Behind, WAYS[2]), (When::Beside, WAYS[3])] {
-            shared.sums.when = when;
-            found.timeline.extend(shared.look(side, way)?);
+        for (way, when) in &ways {
+            if let Some(when) = when {
+                shared.sums.when = *when;
+                found.timeline.extend(shared.look(side, way)?);
+            }
         }
     }
     Ok(found)
@@ -348,7 +378,7 @@ fn main() -> Result<()> {
     put("sums beside it", "losses off by", "nats a token", &[apart]);
     put("sums beside it", "memory at the peak", "GiB", &[found[0].peak / f64::from(1 << 30)]);
     let mut alone = f64::NAN;
-    for (way, name) in WAYS.iter().enumerate() {
+    for (way, (name, _)) in ways().iter().enumerate() {
         // A step has ended when the slowest rank has ended it.
         let ranks: Vec<&Vec<f64>> = found.iter().map(|one| &one.times[way]).filter(|times| !times.is_empty()).collect();
         let rounds = ranks.iter().map(|times| times.len()).min().unwrap_or(0);
@@ -363,7 +393,7 @@ fn main() -> Result<()> {
         let texts = if way == 0 { BATCH } else { n * BATCH };
         let rate = (texts * shape.context) as f64 / ms * 1e3;
         put(name, "tokens a second", "1/s", &[rate]);
-        println!("  {name:32} {ms:8.3} ms {rate:9.0} tokens/s, efficiency {efficiency:.3}");
+        println!("  {name:36} {ms:8.3} ms {rate:9.0} tokens/s, efficiency {efficiency:.3}");
     }
     if let Some(path) = timeline {
         let spans = &found[0].timeline;
