@@ -23,7 +23,8 @@ UNFINISHED = "unfinished work"
 # What belongs to one person's machine or to unfinished work. Written so that this file does not match itself.
 WORDS = {
     r"(?<![\w.])/(?:ro[o]t|wor[k]|hom[e]/\w+|User[s]/\w+)(?=[/\s\"'`),:]|$)": "a path of one machine",
-    r"(?<![\w.])/tm[p]/": "a path of one machine",
+    # What a lesson puts aside and takes away again is named by its errors, which are the lesson's outputs.
+    r"(?<![\w.])/tm[p]/(?!lesson-\d)": "a path of one machine",
     r"\b[Ii]ssue #?\d": "the number of an issue",
     r"\b(?:Cl[a]ude|Anthr[o]pic|Chat[G]PT|Copi[l]ot)\b": "a tool of the author's workplace",
     r"\b(?:TO[D]O|FIX[M]E)\b|\bunimplemente[d]!": UNFINISHED,
