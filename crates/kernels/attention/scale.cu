@@ -1,5 +1,5 @@
 // idea: S / √d, in place: each score is read, multiplied and written.
-// constants: EACH scores per thread; their loads are in flight together.
+// constants: EACH scores per thread, one after the other: a load may not pass the store before it, which could be to its address.
 #include "number.cuh"
 
 extern "C" __global__ void scale(number *s, float factor, long long n) {

@@ -129,7 +129,8 @@ impl GptRanks for Sums<'_> {
         if self.waiting.len() > part {
             add_up(self.waiting.remove(0))?;
         }
-        let ends = self.waiting.iter().map(|range| range.start).min().zip(self.waiting.iter().map(|range| range.end).max());
+        let ends =
+            self.waiting.iter().map(|range| range.start).min().zip(self.waiting.iter().map(|range| range.end).max());
         if let Some((start, end)) = ends {
             add_up(start..end)?;
         }
@@ -162,7 +163,10 @@ impl<'a> Trained<'a> {
         let mut trainer = GptTraining::with(rank.gpu(), kernels, settings)?;
         trainer.load(start)?;
         let layers = trainer.shape().layers;
-        Ok(Trained { trainer, sums: Sums { rank, when: When::Beside(1), layers, parts: 0, waiting: Vec::new(), clock: None } })
+        Ok(Trained {
+            trainer,
+            sums: Sums { rank, when: When::Beside(1), layers, parts: 0, waiting: Vec::new(), clock: None },
+        })
     }
 
     fn queue(&mut self) -> Result<()> {

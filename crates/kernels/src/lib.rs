@@ -21,6 +21,7 @@ pub mod gpt_step;
 pub mod ladder;
 pub mod ladders;
 mod picture;
+mod products;
 pub mod run;
 pub mod sparse;
 pub mod topics;

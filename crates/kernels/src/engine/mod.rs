@@ -51,11 +51,13 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+mod batch;
 mod model;
 mod reference;
 #[cfg(test)]
 mod tests;
 
+pub use batch::{BatchEngine, BatchLimits, TextPart};
 pub use model::{
     EngineConfig, EngineConstants, EngineModel, EnginePart, EngineWeights, Family, Matrix, RandomWeights, WeightBits,
 };

@@ -273,3 +273,109 @@ fn every_plan_agrees_on_a_gpu() {
     let two = EngineConstants { splits: 8, cluster: 8, ..FEWER };
     agrees_with(&gpu, gpt2(), WeightBits::Bf16, 101, two, &EnginePlan::ALL[1..]);
 }
+
+/// A text as the batched engine sees it, and the reference that reads it token by token.
+struct Told<'a> {
+    tokens: Vec<u32>,
+    blocks: Vec<u32>,
+    reference: EngineReference<'a, RandomWeights>,
+    exact: Vec<Vec<f64>>,
+}
+
+fn told<'a>(config: &EngineConfig, weights: &'a RandomWeights, tokens: &[u32], blocks: &[u32]) -> Told<'a> {
+    let mut reference = EngineReference::new(config, WeightBits::Bf16, weights, 0, vec![0; config.cache_len()]);
+    let exact = tokens.iter().map(|token| reference.step(*token)).collect();
+    Told { tokens: tokens.to_vec(), blocks: blocks.to_vec(), reference, exact }
+}
+
+impl Told<'_> {
+    fn part(&self, range: std::ops::Range<usize>) -> TextPart<'_> {
+        TextPart { tokens: &self.tokens[range.clone()], first: range.start, blocks: &self.blocks, samples: true }
+    }
+
+    /// The logits behind that token, on the GPU and in f64.
+    fn agrees(&self, at: usize, given: &[f32]) {
+        let exact = &self.exact[at];
+        let size = (exact.iter().map(|x| x * x).sum::<f64>() / exact.len() as f64).sqrt();
+        assert!(size > 0.1, "logits that are all small prove little");
+        // Activations pass from kernel to kernel in bf16.
+        let squares: f64 = given.iter().zip(exact).map(|(given, exact)| (f64::from(*given) - exact).powi(2)).sum();
+        let error = (squares / exact.len() as f64).sqrt() / size;
+        assert!(error <= 1.5e-2, "behind token {at}: off by {error:.4} of the logits' size");
+    }
+}
+
+#[test]
+fn texts_in_one_step_agree_with_each_alone_in_f64() {
+    let gpu = Gpu::simulated_in(BlockOrder::Random(3)).unwrap();
+    for config in [llama(64, 4, 2), llama(32, 6, 2), EngineConfig { layers: 1, ..llama(128, 2, 1) }] {
+        let weights = RandomWeights { config, seed: 7 };
+        let limits = BatchLimits { rows: 40, texts: 3, blocks: 12, block_size: 16 };
+        let mut engine = BatchEngine::new(&gpu, &config, &weights, limits).unwrap();
+        let tokens = |seed: u32, count: u32| (0..count).map(|i| (seed + 37 * i) % 203).collect::<Vec<u32>>();
+        // Blocks anywhere in the pool; the third text begins as the first one does, and shares its first block.
+        let (one, two) = (tokens(5, 37), tokens(90, 18));
+        let three: Vec<u32> = one[..16].iter().copied().chain(tokens(60, 4)).collect();
+        let texts = [
+            told(&config, &weights, &one, &[7, 2, 11]),
+            told(&config, &weights, &two, &[0, 9]),
+            told(&config, &weights, &three, &[7, 4]),
+        ];
+        // A prompt's first part, beside another text's first tokens; then their rest, and what stands behind a prefix that is there already.
+        engine.step(&[texts[0].part(0..20), texts[1].part(0..17)]).unwrap();
+        texts[0].agrees(19, &engine.logits(0).unwrap());
+        texts[1].agrees(16, &engine.logits(1).unwrap());
+        let silent = TextPart { samples: false, ..texts[1].part(17..18) };
+        engine.step(&[texts[0].part(20..36), silent, texts[2].part(16..19)]).unwrap();
+        texts[0].agrees(35, &engine.logits(0).unwrap());
+        let last = engine.logits(1).unwrap();
+        texts[2].agrees(18, &last);
+        let best = (0..last.len()).rev().max_by(|&a, &b| last[a].total_cmp(&last[b])).map(|at| at as u32);
+        assert_eq!(engine.likeliest().unwrap()[1], best);
+        // One token of each.
+        engine.step(&[texts[2].part(19..20), texts[0].part(36..37)]).unwrap();
+        texts[2].agrees(19, &engine.logits(0).unwrap());
+        texts[0].agrees(36, &engine.logits(1).unwrap());
+        drop(texts.map(|text| text.reference));
+    }
+}
+
+#[test]
+fn a_step_that_does_not_fit_is_refused_and_the_engine_goes_on() {
+    let gpu = Gpu::simulated().unwrap();
+    let config = EngineConfig { layers: 1, ..llama(32, 4, 2) };
+    let weights = RandomWeights { config, seed: 7 };
+    let limits = BatchLimits { rows: 4, texts: 2, blocks: 3, block_size: 8 };
+    let mut engine = BatchEngine::new(&gpu, &config, &weights, limits).unwrap();
+    let part = |tokens: &'static [u32], first: usize, blocks: &'static [u32]| TextPart {
+        tokens,
+        first,
+        blocks,
+        samples: true,
+    };
+    let good = part(&[1], 0, &[0]);
+    for (parts, wanted) in [
+        (vec![], "without a text"),
+        (vec![part(&[], 0, &[0])], "0 tokens at position 0"),
+        (vec![part(&[1, 2], 7, &[0])], "2 tokens at position 7"),
+        (vec![part(&[1], 0, &[3])], "do not fit into its 1 blocks"),
+        (vec![part(&[203], 0, &[0])], "the token 203"),
+        (vec![part(&[1, 2, 3, 4, 5], 0, &[0])], "more than 4 tokens"),
+        (vec![good, good, good], "3 texts"),
+    ] {
+        let error = engine.step(&parts).unwrap_err().to_string();
+        assert!(error.contains(wanted) && error.contains("next: "), "{wanted}: {error}");
+    }
+    engine.step(&[good]).unwrap();
+    assert!(engine.logits(1).unwrap_err().to_string().contains("1 asked"));
+    assert!(engine.logits(0).unwrap().iter().all(|x| x.is_finite()));
+    for (config, limits, wanted) in [
+        (gpt2(), limits, "serve others with candle"),
+        (EngineConfig { heads: 18, kv_heads: 2, ..config }, limits, "at most 8 heads"),
+        (config, BatchLimits { texts: 0, ..limits }, "at least 1 of each"),
+    ] {
+        let weights = RandomWeights { config, seed: 7 };
+        let error = BatchEngine::new(&gpu, &config, &weights, limits).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{wanted}: {error}");
+    }
+}

@@ -33,7 +33,6 @@
 //! # Ok::<(), Error>(())
 //! ```
 
-mod products;
 mod reference;
 mod shape;
 #[cfg(test)]
@@ -43,10 +42,10 @@ pub use reference::{GptReference, reference_step, rounded_step};
 pub use shape::{GptShape, Tensor};
 
 use crate::ladder::{Rung, file, operator, rung};
+use crate::products::{At, Into, Products, Sides};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, CublasLt, Event, Gpu, Graph, Kernel, LtEpilogue, LtExtra, TensorMap};
 use gpulab::launch::{LaunchConfig, Source};
-use products::{At, Into, Products, Sides};
 use shape::HEAD;
 use std::collections::HashMap;
 use std::ops::Range;

@@ -81,6 +81,30 @@ pub const OPERATORS: &[Operator] = &[
     Operator { path: "cnn/head", kernels: &["head", "tally"], defines: &[], ..CNN },
     Operator { path: "cnn/update", kernels: &["update", "pack_all"], ..CNN },
     // `engine` puts in the constants of its model.
+    Operator {
+        path: "engine/batch",
+        kernels: &[
+            "batch_embed",
+            "batch_norm",
+            "batch_rope",
+            "batch_attend",
+            "batch_swiglu",
+            "batch_best",
+            "batch_row",
+        ],
+        defines: &[
+            ("WIDTH", 2048),
+            ("HEADS", 32),
+            ("KV_HEADS", 8),
+            ("HEAD", 64),
+            ("INNER", 8192),
+            ("VOCABULARY", 128_256),
+            ("BLOCK", 16),
+            ("THREADS", 128),
+        ],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
     Operator { path: "engine/embed", kernels: &["embed"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
     Operator {
         path: "engine/operators",

@@ -12,7 +12,7 @@ const TRIED: usize = 12;
 
 /// Who multiplies.
 #[derive(Debug)]
-pub(super) enum Products {
+pub(crate) enum Products {
     /// A kernel of one thread a number: bf16 results, f32 results.
     Plain([Kernel; 2]),
     Library {
@@ -23,17 +23,17 @@ pub(super) enum Products {
 }
 
 /// A part of a flat buffer.
-pub(super) type At<'a> = (&'a Buffer<u16>, usize);
+pub(crate) type At<'a> = (&'a Buffer<u16>, usize);
 
 /// What a product is written to.
-pub(super) enum Into<'a> {
+pub(crate) enum Into<'a> {
     Bf16(&'a mut Buffer<u16>, usize),
     F32 { to: &'a mut Buffer<f32>, at: usize, adds: bool },
 }
 
 /// Rows, columns and terms; which of the matrices lie transposed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sides {
+pub(crate) struct Sides {
     pub rows: usize,
     pub columns: usize,
     pub terms: usize,
@@ -42,7 +42,7 @@ pub(super) struct Sides {
 }
 
 impl Products {
-    pub(super) fn new(gpu: &Gpu, plain: bool) -> Result<Products> {
+    pub(crate) fn new(gpu: &Gpu, plain: bool) -> Result<Products> {
         if plain {
             let module = gpu.compile(operator("gpt_step/product")?.source()?)?;
             return Ok(Products::Plain([module.kernel("product_bf16")?, module.kernel("product_f32")?]));
@@ -52,7 +52,7 @@ impl Products {
     }
 
     /// Whether a product to bf16 can have that epilogue.
-    pub(super) fn takes(&self, sides: Sides, epilogue: LtEpilogue) -> bool {
+    pub(crate) fn takes(&self, sides: Sides, epilogue: LtEpilogue) -> bool {
         let Sides { rows, columns, terms, a_transposed, b_transposed } = sides;
         let shape =
             LtShape { rows, columns, terms, a_transposed, b_transposed, f32_result: false, adds: false, epilogue };
@@ -63,7 +63,7 @@ impl Products {
     }
 
     /// Queues one; a shape that is new is prepared first, and its algorithms are timed.
-    pub(super) fn multiply(
+    pub(crate) fn multiply(
         &mut self,
         sides: Sides,
         a: At<'_>,
@@ -132,7 +132,7 @@ impl Products {
     }
 
     /// What was chosen for each shape, in words.
-    pub(super) fn choices(&self) -> Vec<String> {
+    pub(crate) fn choices(&self) -> Vec<String> {
         match self {
             Products::Plain(_) => Vec::new(),
             Products::Library { prepared, .. } => prepared.values().map(|product| format!("{product:?}")).collect(),

@@ -1,0 +1,435 @@
+//! Steps that read tokens of many texts at once, with keys and values in blocks of one pool: what a server asks of a GPU.
+//!
+//! Rows of all texts are one matrix, so that a step reads each weight once, however many texts take part: products are cuBLASLt's, in bf16
+//! with sums in f32; what stands between them is `kernels/engine/batch.cu`. A row's attention goes through its own text's blocks where they
+//! lie (paged attention); of texts of which more tokens are read (a prompt's part) each token is a row.
+//!
+//! # Example
+//! ```
+//! use gpulab::prelude::*;
+//! use gpulab_kernels::engine::*;
+//!
+//! let gpu = Gpu::simulated()?;
+//! let small = EngineConfig { layers: 1, width: 64, inner: 64, vocabulary: 50, context: 32, ..EngineConfig::LLAMA_1B };
+//! let config = EngineConfig { heads: 2, kv_heads: 1, head: 32, ..small };
+//! let limits = BatchLimits { rows: 8, texts: 2, blocks: 4, block_size: 8 };
+//! let mut engine = BatchEngine::new(&gpu, &config, &RandomWeights { config, seed: 1 }, limits)?;
+//! // The first text's prompt, and one more token of a second text, whose first token is in the cache already.
+//! let prompt = TextPart { tokens: &[7, 3, 9], first: 0, blocks: &[2], samples: true };
+//! let other = TextPart { tokens: &[5], first: 1, blocks: &[0], samples: true };
+//! engine.step(&[TextPart { tokens: &[4], first: 0, blocks: &[0], samples: false }])?;
+//! engine.step(&[prompt, other])?;
+//! assert_eq!((engine.likeliest()?.len(), engine.logits(1)?.len()), (2, 50));
+//! # Ok::<(), Error>(())
+//! ```
+
+use super::model::frequency;
+use super::{EngineConfig, EngineWeights, Family, Matrix};
+use crate::ladder::operator;
+use crate::products::{Into, Products, Sides};
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Kernel, LtEpilogue, LtExtra};
+use gpulab::launch::{LaunchConfig, Source};
+use rayon::prelude::*;
+use std::collections::HashMap;
+
+const THREADS: u32 = 128;
+/// Of `batch_best`.
+const SEARCHERS: u32 = 1024;
+
+/// A part of one text in a step: `tokens` stand at its positions `first ..`, and what is before them is in the cache already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextPart<'a> {
+    /// The tokens that are read.
+    pub tokens: &'a [u32],
+    /// Position of the first of them.
+    pub first: usize,
+    /// The blocks of the text up to its last token here: position p is in block `blocks[p / block_size]`.
+    pub blocks: &'a [u32],
+    /// Whether the logits after the last token are asked for.
+    pub samples: bool,
+}
+
+/// What memory is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Tokens that a step reads.
+    pub rows: usize,
+    /// Texts that take part in a step.
+    pub texts: usize,
+    /// Blocks of the pool of keys and values.
+    pub blocks: usize,
+    /// Tokens of a block.
+    pub block_size: usize,
+}
+
+/// A layer's matrices, and the keys and values of all blocks.
+struct Layer {
+    qkv: Buffer<u16>,
+    out: Buffer<u16>,
+    /// The gates' rows, then the other half's.
+    up: Buffer<u16>,
+    down: Buffer<u16>,
+    cache: Buffer<u16>,
+}
+
+/// A Llama in bf16 that reads tokens of many texts in a step.
+pub struct BatchEngine {
+    gpu: Gpu,
+    config: EngineConfig,
+    limits: BatchLimits,
+    kernels: HashMap<&'static str, Kernel>,
+    products: Products,
+    layers: Vec<Layer>,
+    table: Buffer<u16>,
+    vectors: Buffer<f32>,
+    angles: Buffer<f32>,
+    /// What the host says of a step.
+    plan: Buffer<i32>,
+    x: Buffer<f32>,
+    normed: Buffer<u16>,
+    qkv: Buffer<u16>,
+    attended: Buffer<u16>,
+    both: Buffer<u16>,
+    units: Buffer<u16>,
+    logits: Buffer<f32>,
+    /// One text's logits, on their way to the host.
+    one: Buffer<f32>,
+    best: Buffer<i32>,
+    /// Logits that the last step was asked for.
+    asked: usize,
+}
+
+impl std::fmt::Debug for BatchEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BatchEngine")
+            .field("config", &self.config)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// So many rows are multiplied where `rows` are asked for: each number of rows has algorithms of its own to choose from, which takes time.
+fn padded(rows: usize, most: usize) -> usize {
+    let step = match rows {
+        0..=8 => rows.next_power_of_two(),
+        9..=64 => 8,
+        65..=256 => 32,
+        _ => 128,
+    };
+    rows.next_multiple_of(step).min(most)
+}
+
+impl BatchEngine {
+    /// Lays a model out, and takes all memory that steps will need.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a GPT-2, a shape that the kernels do not take, or a GPU older than Ampere; [`Error::Invalid`] for a limit of 0;
+    /// [`Error::OutOfMemory`]; those of [`Gpu::compile`].
+    pub fn new(
+        gpu: &Gpu,
+        config: &EngineConfig,
+        weights: &impl EngineWeights,
+        limits: BatchLimits,
+    ) -> Result<BatchEngine> {
+        let EngineConfig { width, heads, kv_heads, head, inner, vocabulary, .. } = *config;
+        let BatchLimits { rows, texts, blocks, block_size } = limits;
+        if [rows, texts, blocks, block_size].contains(&0) {
+            return Err(Error::invalid(format!("{limits:?}"), "give at least 1 of each"));
+        }
+        let grouped = heads.is_multiple_of(kv_heads) && heads / kv_heads <= 8;
+        let whole = width.is_multiple_of(8) && inner.is_multiple_of(8) && [32, 64, 128, 256].contains(&head);
+        if config.family != Family::Llama || !grouped || !whole {
+            return Err(Error::unsupported(
+                format!("a batch of texts with {config:?}"),
+                "these kernels take Llamas with heads of 32, 64, 128 or 256 numbers, at most 8 heads of queries for one of keys, and rows of whole eights; serve others with candle",
+            ));
+        }
+        let file = operator("engine/batch")?;
+        file.runs_on(gpu.compute_capability()?)?;
+        let value = |name: &str| match name {
+            "WIDTH" => width,
+            "HEADS" => heads,
+            "KV_HEADS" => kv_heads,
+            "HEAD" => head,
+            "INNER" => inner,
+            "VOCABULARY" => vocabulary,
+            "BLOCK" => block_size,
+            "THREADS" => THREADS as usize,
+            other => unreachable!("engine/batch has a constant {other}"),
+        };
+        let plain = Source { defines: Vec::new(), ..file.source()? };
+        let module =
+            gpu.compile(file.defines.iter().fold(plain, |source, (name, _)| source.define(name, value(name))))?;
+        let kernels =
+            file.kernels.iter().map(|name| Ok((*name, module.kernel(name)?))).collect::<Result<HashMap<_, _>>>()?;
+        let matrix = |parts: &[Matrix], layer: usize| -> Result<Buffer<u16>> {
+            let mut bits = Vec::new();
+            for part in parts {
+                let [rows, columns] = config.shape(*part);
+                let begin = bits.len();
+                bits.resize(begin + rows * columns, 0);
+                bits[begin..].par_chunks_mut(columns).enumerate().for_each_init(
+                    || vec![0.0; columns],
+                    |row, (at, to)| {
+                        weights.row(*part, layer, at, row);
+                        to.iter_mut().zip(row).for_each(|(to, x)| *to = cpu::bf16_from_f32(*x));
+                    },
+                );
+            }
+            gpu.to_device(&bits)
+        };
+        let layers = (0..config.layers).map(|layer| {
+            Ok(Layer {
+                qkv: matrix(&[Matrix::Qkv], layer)?,
+                out: matrix(&[Matrix::Out], layer)?,
+                up: matrix(&[Matrix::Gate, Matrix::Up], layer)?,
+                down: matrix(&[Matrix::Down], layer)?,
+                cache: gpu.zeros(2 * blocks * block_size * config.keys())?,
+            })
+        });
+        let layers = layers.collect::<Result<Vec<Layer>>>()?;
+        let angles = (0..config.context).flat_map(|position| {
+            (0..head / 2).flat_map(move |i| {
+                let angle = position as f64 * frequency(config, i);
+                [angle.cos() as f32, angle.sin() as f32]
+            })
+        });
+        let angles: Vec<f32> = angles.collect();
+        let mut engine = BatchEngine {
+            products: Products::new(gpu, matches!(gpu, Gpu::Simulated(_)))?,
+            table: matrix(&[Matrix::Table], 0)?,
+            vectors: gpu.to_device(&weights.vectors())?,
+            angles: gpu.to_device(&angles)?,
+            plan: gpu.zeros(4 * rows + texts * (1 + config.context.div_ceil(block_size)))?,
+            x: gpu.zeros(rows * width)?,
+            normed: gpu.zeros(rows.max(texts) * width)?,
+            qkv: gpu.zeros(rows * config.shape(Matrix::Qkv)[0])?,
+            attended: gpu.zeros(rows * config.query())?,
+            both: gpu.zeros(rows * 2 * inner)?,
+            units: gpu.zeros(rows * inner)?,
+            logits: gpu.zeros(texts * vocabulary)?,
+            one: gpu.zeros(vocabulary)?,
+            best: gpu.zeros(texts)?,
+            asked: 0,
+            gpu: gpu.clone(),
+            config: *config,
+            limits,
+            kernels,
+            layers,
+        };
+        engine.choose_products()?;
+        Ok(engine)
+    }
+
+    /// Has cuBLASLt's algorithms timed for all numbers of rows that may come, so that no step waits for it.
+    fn choose_products(&mut self) -> Result<()> {
+        if matches!(self.gpu, Gpu::Simulated(_)) {
+            return Ok(());
+        }
+        let most = self.limits.rows.max(self.limits.texts);
+        let mut sizes: Vec<usize> = (1..=most).map(|rows| padded(rows, most)).collect();
+        sizes.dedup();
+        for rows in sizes {
+            if rows <= self.limits.rows {
+                self.multiply_layer(0, rows)?;
+            }
+            if rows <= self.limits.texts {
+                self.multiply_table(rows)?;
+            }
+        }
+        self.gpu.synchronize()?;
+        self.x.copy_from(&vec![0.0; self.limits.rows * self.config.width])
+    }
+
+    fn multiply_layer(&mut self, layer: usize, rows: usize) -> Result<()> {
+        self.into_qkv(layer, rows)?;
+        self.add_out(layer, rows)?;
+        self.into_both(layer, rows)?;
+        self.add_down(layer, rows)
+    }
+
+    /// The model's shape.
+    pub fn config(&self) -> EngineConfig {
+        self.config
+    }
+
+    /// Bytes of the pool of keys and values.
+    pub fn cache_bytes(&self) -> usize {
+        self.layers.iter().map(|layer| layer.cache.bytes()).sum()
+    }
+
+    /// Queues a step: reads the parts' tokens, and computes logits behind those that ask for them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no part, one has no token, does not fit into its blocks or the context, or names an unknown token, or
+    /// there are more tokens or texts than the limits say; [`Error::Driver`]; in the simulator what a kernel did wrong.
+    pub fn step(&mut self, parts: &[TextPart<'_>]) -> Result<()> {
+        let plan = self.planned(parts)?;
+        let rows = parts.iter().map(|part| part.tokens.len()).sum::<usize>();
+        self.plan.copy_from(&plan.numbers)?;
+        self.asked = plan.asked;
+        let most = self.limits.rows;
+        let padded_rows = padded(rows, most);
+        let EngineConfig { kv_heads, width, .. } = self.config;
+        let slots = (self.limits.blocks * self.limits.block_size) as i32;
+        let config = |rows: usize| LaunchConfig::new(rows as u32, THREADS);
+        let (positions, places, texts) = (most as i32, 2 * most as i32, 3 * most as i32);
+        let tables = (4 * most + self.limits.texts) as i32;
+        let (norm, all_rows) = (self.config.vector_lengths().0, -1_i32);
+        self.kernels["batch_embed"].launch(config(rows), (&self.table, &self.plan, &mut self.x))?;
+        for layer in 0..self.config.layers {
+            let at = (layer * norm) as i32;
+            let args = (&self.x, &self.vectors, at, &self.plan, all_rows, &mut self.normed);
+            self.kernels["batch_norm"].launch(config(rows), args)?;
+            self.into_qkv(layer, padded_rows)?;
+            let cache = &mut self.layers[layer].cache;
+            let args = (&mut self.qkv, &self.angles, &self.plan, positions, places, slots, &mut *cache);
+            self.kernels["batch_rope"].launch(config(rows), args)?;
+            let grid = LaunchConfig { grid: (rows as u32, kv_heads as u32, 1), ..config(rows) };
+            let args = (&self.qkv, &*cache, &self.plan, positions, texts, tables, slots, &mut self.attended);
+            self.kernels["batch_attend"].launch(grid, args)?;
+            self.add_out(layer, padded_rows)?;
+            let args = (&self.x, &self.vectors, at + width as i32, &self.plan, all_rows, &mut self.normed);
+            self.kernels["batch_norm"].launch(config(rows), args)?;
+            self.into_both(layer, padded_rows)?;
+            self.kernels["batch_swiglu"].launch(config(rows), (&self.both, &mut self.units))?;
+            self.add_down(layer, padded_rows)?;
+        }
+        if plan.asked == 0 {
+            return Ok(());
+        }
+        let at = (self.config.layers * norm) as i32;
+        let args = (&self.x, &self.vectors, at, &self.plan, 4 * most as i32, &mut self.normed);
+        self.kernels["batch_norm"].launch(config(plan.asked), args)?;
+        self.multiply_table(padded(plan.asked, self.limits.texts))?;
+        let search = LaunchConfig::new(plan.asked as u32, SEARCHERS);
+        self.kernels["batch_best"].launch(search, (&self.logits, &mut self.best))
+    }
+
+    /// Of each part that asked for logits in the last step the likeliest token; nothing where a logit is NaN. Waits for the step.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn likeliest(&self) -> Result<Vec<Option<u32>>> {
+        let best = self.best.to_host()?;
+        Ok(best[..self.asked].iter().map(|&token| u32::try_from(token).ok()).collect())
+    }
+
+    /// The logits of the `part`-th part that asked for some in the last step, one for each token of the vocabulary. Waits for the step.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when fewer parts asked; [`Error::Driver`].
+    pub fn logits(&mut self, part: usize) -> Result<Vec<f32>> {
+        if part >= self.asked {
+            let what = format!("logits of part {part}, and {} asked for some", self.asked);
+            return Err(Error::invalid(what, "set `samples` for the parts whose logits you need"));
+        }
+        let blocks = self.config.vocabulary.div_ceil(THREADS as usize) as u32;
+        self.kernels["batch_row"]
+            .launch(LaunchConfig::new(blocks, THREADS), (&self.logits, part as i32, &mut self.one))?;
+        self.one.to_host()
+    }
+
+    fn into_qkv(&mut self, layer: usize, rows: usize) -> Result<()> {
+        let sides = sides(rows, self.config.shape(Matrix::Qkv));
+        let into = Into::Bf16(&mut self.qkv, 0);
+        multiply(&mut self.products, sides, &self.normed, &self.layers[layer].qkv, into)
+    }
+
+    fn add_out(&mut self, layer: usize, rows: usize) -> Result<()> {
+        let sides = sides(rows, self.config.shape(Matrix::Out));
+        let into = Into::F32 { to: &mut self.x, at: 0, adds: true };
+        multiply(&mut self.products, sides, &self.attended, &self.layers[layer].out, into)
+    }
+
+    fn into_both(&mut self, layer: usize, rows: usize) -> Result<()> {
+        let [inner, width] = self.config.shape(Matrix::Up);
+        let into = Into::Bf16(&mut self.both, 0);
+        multiply(&mut self.products, sides(rows, [2 * inner, width]), &self.normed, &self.layers[layer].up, into)
+    }
+
+    fn add_down(&mut self, layer: usize, rows: usize) -> Result<()> {
+        let sides = sides(rows, self.config.shape(Matrix::Down));
+        let into = Into::F32 { to: &mut self.x, at: 0, adds: true };
+        multiply(&mut self.products, sides, &self.units, &self.layers[layer].down, into)
+    }
+
+    fn multiply_table(&mut self, rows: usize) -> Result<()> {
+        let sides = sides(rows, self.config.shape(Matrix::Table));
+        let into = Into::F32 { to: &mut self.logits, at: 0, adds: false };
+        multiply(&mut self.products, sides, &self.normed, &self.table, into)
+    }
+
+    /// What the kernels need to know of a step.
+    fn planned(&self, parts: &[TextPart<'_>]) -> Result<Plan> {
+        let BatchLimits { rows: most, texts, blocks, block_size } = self.limits;
+        let refuse = |what: String, fix: &str| Err(Error::invalid(what, fix));
+        let mut numbers = vec![0_i32; self.plan.len()];
+        let (mut row, mut asked, mut at) = (0, 0, 0);
+        let tables = 4 * most + texts;
+        if parts.len() > texts {
+            let what = format!("a step of {} texts, and the engine was made for {texts}", parts.len());
+            return refuse(what, "make the step smaller, or the engine larger");
+        }
+        for part in parts {
+            let end = part.first + part.tokens.len();
+            let held = part.blocks.len() * block_size;
+            let unknown = part.blocks.iter().any(|block| *block as usize >= blocks);
+            if part.tokens.is_empty() || unknown || end > held || end > self.config.context {
+                return refuse(
+                    format!(
+                        "{} tokens at position {} of a text do not fit into its {} blocks of {block_size} tokens, or into the context of {}",
+                        part.tokens.len(),
+                        part.first,
+                        part.blocks.len(),
+                        self.config.context
+                    ),
+                    "give at least one token, and blocks of the pool for all positions",
+                );
+            }
+            if let Some(token) = part.tokens.iter().find(|token| **token as usize >= self.config.vocabulary) {
+                let what = format!("the token {token}, and the vocabulary ends at {}", self.config.vocabulary - 1);
+                return refuse(what, "use the tokenizer that belongs to the model");
+            }
+            let used = &part.blocks[..end.div_ceil(block_size)];
+            if row + part.tokens.len() > most {
+                let what = format!("a step of more than {most} tokens");
+                return refuse(what, "make the step smaller, or the engine larger");
+            }
+            for (i, token) in part.tokens.iter().enumerate() {
+                let position = part.first + i;
+                let slot = part.blocks[position / block_size] as usize * block_size + position % block_size;
+                for (list, number) in [*token as usize, position, slot, at].into_iter().enumerate() {
+                    numbers[list * most + row] = number as i32;
+                }
+                row += 1;
+            }
+            if part.samples {
+                numbers[4 * most + asked] = row as i32 - 1;
+                asked += 1;
+            }
+            numbers[tables + at..][..used.len()].iter_mut().zip(used).for_each(|(to, block)| *to = *block as i32);
+            at += used.len();
+        }
+        match row {
+            0 => refuse("a step without a text".to_string(), "give at least one part"),
+            _ => Ok(Plan { numbers, asked }),
+        }
+    }
+}
+
+struct Plan {
+    numbers: Vec<i32>,
+    asked: usize,
+}
+
+/// rows × inputs times a matrix of `[outputs, inputs]`.
+fn sides(rows: usize, [outputs, inputs]: [usize; 2]) -> Sides {
+    Sides { rows, columns: outputs, terms: inputs, a_transposed: false, b_transposed: true }
+}
+
+fn multiply(products: &mut Products, sides: Sides, a: &Buffer<u16>, b: &Buffer<u16>, into: Into<'_>) -> Result<()> {
+    products.multiply(sides, (a, 0), (b, 0), into, LtEpilogue::None, LtExtra::default())
+}
