@@ -1,12 +1,12 @@
 //! `gpulab serve`: a model behind OpenAI's interface, until Ctrl-C.
 
-use crate::options::Serve;
+use crate::options::{Device, Serve};
 use gpulab::error::{Error, Result};
-use gpulab_nn::DeviceKind;
 use gpulab_nn::gpt::Text;
 use gpulab_nn::llama::model_path;
+use gpulab_nn::{DeviceKind, Gpu};
 use gpulab_serve::Limits;
-use gpulab_serve::server::{CandleModel, Options, Server, log_to_stderr};
+use gpulab_serve::server::{BatchedModel, CandleModel, Options, Server, log_to_stderr};
 use std::io::Write;
 use std::path::Path;
 use std::sync::mpsc;
@@ -24,9 +24,14 @@ pub fn serve(options: &Serve) -> Result<String> {
     log_to_stderr(options.verbose);
     let default = || if model_path().exists() { model_path() } else { Text::folder() };
     let path = options.model.clone().unwrap_or_else(default);
-    let model = CandleModel::load(&path, &DeviceKind::from(options.device).open()?)?;
-    let context = model.context().min(options.context.unwrap_or(usize::MAX));
-    let blocks = blocks(options.cache_mib, model.cache_bytes_a_token())?;
+    let most = options.context.unwrap_or(usize::MAX);
+    let model = Loaded::open(&path, options.device, most)?;
+    let (own, bytes_a_token) = match &model {
+        Loaded::Candle(model) => (model.context(), model.cache_bytes_a_token()),
+        Loaded::Batched(model) => (model.context(), model.cache_bytes_a_token()),
+    };
+    let context = own.min(most);
+    let blocks = blocks(options.cache_mib, bytes_a_token)?;
     let settings = Options {
         address: (options.host, options.port).into(),
         token: token(options.token_file.as_deref())?,
@@ -48,7 +53,10 @@ pub fn serve(options: &Serve) -> Result<String> {
         Some(_) => (", with a token", format!("-H \"Authorization: Bearer ${TOKEN}\" ")),
         None => ("", String::new()),
     };
-    let (model, text) = model.with_cache(&settings)?;
+    let (model, text) = match model {
+        Loaded::Candle(model) => model.with_cache(&settings),
+        Loaded::Batched(model) => model.with_cache(&settings),
+    }?;
     let name = text.name().to_string();
     let server = Server::start(model, text, settings)?;
     let interrupts = on_interrupt()?;
@@ -66,6 +74,26 @@ pub fn serve(options: &Serve) -> Result<String> {
     let _ = writeln!(std::io::stdout(), "answers in flight come to their end; Ctrl-C again ends at once");
     server.stop();
     Ok(format!("{name} is not served any more"))
+}
+
+/// A model before its cache is there, and who computes its steps.
+enum Loaded {
+    Candle(CandleModel),
+    /// On an NVIDIA GPU, for Llamas that the course's kernels take.
+    Batched(BatchedModel),
+}
+
+impl Loaded {
+    fn open(path: &Path, device: Device, context: usize) -> Result<Loaded> {
+        if device == Device::Cuda && path.is_file() {
+            match BatchedModel::load(path, &Gpu::open()?, context) {
+                Ok(model) => return Ok(Loaded::Batched(model)),
+                Err(Error::Unsupported { what, .. }) => eprintln!("candle computes the steps: {what}"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Loaded::Candle(CandleModel::load(path, &DeviceKind::from(device).open()?)?))
+    }
 }
 
 /// How many blocks so much memory holds.

@@ -26,8 +26,10 @@ pub use cnn::StepClock;
 pub use device::DeviceKind;
 pub use flash::{FlashOp, plain_attention};
 /// The decode engine, which takes a GPT-2's [`gpt::Weights`].
+pub use gpulab::gpu::Gpu;
 pub use gpulab_kernels::engine;
-pub use paged::{PagedCache, TextPart};
+pub use gpulab_kernels::engine::TextPart;
+pub use paged::PagedCache;
 pub use tensor_id::{reserve_tensor_ids, with_new_id};
 /// Hugging Face's tokenizers, for cells that train one.
 pub use tokenizers;

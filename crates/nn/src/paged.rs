@@ -5,19 +5,7 @@ use crate::attention::{HIDDEN, causal_mask, grouped_attention};
 use crate::cached::{Asked, KeysValues, Reader};
 use candle_core::{DType, Device, Tensor};
 use gpulab::error::{Error, Result};
-
-/// A part of one text in a step: `tokens` stand at its positions `first ..`, and what is before them is in the cache already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TextPart<'a> {
-    /// The tokens that are read.
-    pub tokens: &'a [u32],
-    /// Position of the first of them.
-    pub first: usize,
-    /// The blocks of the text up to its last token here: position p is in block `blocks[p / block_size]`.
-    pub blocks: &'a [u32],
-    /// Whether the logits after the last token are asked for.
-    pub samples: bool,
-}
+use gpulab_kernels::engine::TextPart;
 
 /// Keys and values in blocks of `block_size` tokens. Who holds which block is decided elsewhere.
 #[derive(Debug)]

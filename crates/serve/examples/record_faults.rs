@@ -456,7 +456,7 @@ fn main() -> Result<()> {
     let stamp = format!("{},{},{}", results::now_utc(), results::commit(), cpu_info::info().short_name());
     let mut csv = "time,commit,machine,what,value,unit\n".to_string();
     let mut page = format!(
-        "# A server and ten thousand clients, half of them rude\n\n<!-- written by record_faults -->\n\n{} requests by {clients} clients at once to \
+        "# A server, and clients that do everything wrong\n\n<!-- written by record_faults -->\n\n{} requests by {clients} clients at once to \
          `gpulab serve` with {}, a batch of {BATCH}, a queue of {QUEUE} and a KV cache of {CACHE_MIB} MiB; {}. Written by\n\
          `record_faults {}`.\n\n| what | requests | status |\n| --- | ---: | --- |\n",
         requests / PARTS * PARTS,

@@ -139,11 +139,11 @@ impl BatchEngine {
             return Err(Error::invalid(format!("{limits:?}"), "give at least 1 of each"));
         }
         let grouped = heads.is_multiple_of(kv_heads) && heads / kv_heads <= 8;
-        let whole = width.is_multiple_of(8) && inner.is_multiple_of(8) && [32, 64, 128, 256].contains(&head);
+        let whole = width.is_multiple_of(8) && inner.is_multiple_of(8) && [16, 32, 64, 128, 256].contains(&head);
         if config.family != Family::Llama || !grouped || !whole {
             return Err(Error::unsupported(
                 format!("a batch of texts with {config:?}"),
-                "these kernels take Llamas with heads of 32, 64, 128 or 256 numbers, at most 8 heads of queries for one of keys, and rows of whole eights; serve others with candle",
+                "these kernels take Llamas with heads of 16, 32, 64, 128 or 256 numbers, at most 8 heads of queries for one of keys, and rows of whole eights; serve others with candle",
             ));
         }
         let file = operator("engine/batch")?;

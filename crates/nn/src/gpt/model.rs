@@ -3,10 +3,11 @@
 use super::{Config, Weights};
 use crate::attention::{HIDDEN, causal_mask};
 use crate::cached::{Asked, KeysValues, Reader};
-use crate::paged::{PagedCache, TextPart, rows};
+use crate::paged::{PagedCache, rows};
 use candle_core::{D, DType, Device, Tensor, Var};
 use gpulab::cpu;
 use gpulab::error::{Error, Result, bytes};
+use gpulab_kernels::engine::TextPart;
 use std::sync::OnceLock;
 
 /// A model whose parameters lie on a device.

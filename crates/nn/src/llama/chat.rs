@@ -53,12 +53,21 @@ impl ChatModel {
     pub fn load(path: &Path, device: &Device, precision: WeightDtype) -> Result<ChatModel> {
         let file = GgufFile::open(path)?;
         let llama = Llama::load(&file, device, precision)?;
-        let (tokenizer, ends) = tokenizer::load(&file)?;
+        let (tokenizer, ends, template) = ChatModel::text_of(&file)?;
+        Ok(ChatModel { llama, tokenizer, template, ends })
+    }
+
+    /// A file's tokenizer, the tokens after which a text is over, and its chat template, where it has one.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the tokenizer is missing or of another kind; as [`ChatTemplate::new`].
+    pub fn text_of(file: &GgufFile) -> Result<(Tokenizer, Vec<u32>, Option<ChatTemplate>)> {
+        let (tokenizer, ends) = tokenizer::load(file)?;
         let template = match file.knows("tokenizer.chat_template") {
             true => Some(ChatTemplate::new(file.text("tokenizer.chat_template")?)?),
             false => None,
         };
-        Ok(ChatModel { llama, tokenizer, template, ends })
+        Ok((tokenizer, ends, template))
     }
 
     /// The tokens after which a text is over.

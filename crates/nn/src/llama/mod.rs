@@ -5,6 +5,7 @@
 mod chat;
 mod config;
 mod cpu;
+mod engine;
 mod gguf;
 mod model;
 mod product;
@@ -17,6 +18,7 @@ mod tokenizer;
 
 pub use chat::{Chat, ChatModel, model_path};
 pub use config::{Input, LlamaConfig, Projection};
+pub use engine::UnpackedLlama;
 pub use gguf::GgufFile;
 pub use model::{Llama, WeightDtype};
 pub use product::QuantizedMatrix;

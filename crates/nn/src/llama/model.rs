@@ -6,10 +6,11 @@ use super::{GgufFile, Input, LlamaConfig, Projection};
 use crate::attention::grouped_attention;
 use crate::cached::Asked;
 use crate::gpt::{CausalModel, KvCache};
-use crate::paged::{PagedCache, TextPart, rows};
+use crate::paged::{PagedCache, rows};
 use candle_core::quantized::{QMatMul, QTensor};
 use candle_core::{DType, Device, Module, Tensor};
 use gpulab::error::{Error, Result};
+use gpulab_kernels::engine::TextPart;
 use rayon::prelude::*;
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use super::options::Options;
 use crate::scheduler::{RequestId, Step};
 use gpulab_measure::{Error, Result};
 use gpulab_nn::gpt::{Gpt, LanguageModel, Sampler, Sampling as Choice, Tokenizer};
-use gpulab_nn::llama::{ChatMessage, ChatModel, ChatTemplate, Llama, WeightDtype};
+use gpulab_nn::llama::{ChatMessage, ChatModel, ChatTemplate, GgufFile, Llama, WeightDtype};
 use gpulab_nn::{DType, Device, PagedCache, TextPart};
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ enum Network {
 }
 
 #[derive(Debug)]
-struct CandleText {
+pub(super) struct CandleText {
     name: String,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
@@ -61,16 +61,10 @@ impl CandleModel {
             };
             return Ok(CandleModel { network: Network::Gpt(gpt), text });
         }
-        let chat = ChatModel::load(path, device, WeightDtype::AsStored)?;
-        let text = CandleText {
-            name: name(path.file_stem()),
-            ends: chat.ends().to_vec(),
-            tokenizer: chat.tokenizer,
-            template: chat.template,
-            context: chat.llama.config().context,
-            vocabulary: chat.llama.config().vocabulary,
-        };
-        Ok(CandleModel { network: Network::Llama(chat.llama), text })
+        let file = GgufFile::open(path)?;
+        let llama = Llama::load(&file, device, WeightDtype::AsStored)?;
+        let text = CandleText::of_llama(&file, llama.config().context, llama.config().vocabulary)?;
+        Ok(CandleModel { network: Network::Llama(llama), text })
     }
 
     /// The longest text that it reads, in tokens.
@@ -99,6 +93,19 @@ impl CandleModel {
     }
 }
 
+/// A step's pieces as models take them.
+pub(super) fn parts(step: &Step) -> Vec<TextPart<'_>> {
+    let pieces = step.pieces.iter();
+    pieces
+        .map(|piece| TextPart {
+            tokens: &piece.tokens,
+            first: piece.first,
+            blocks: &piece.blocks,
+            samples: piece.samples,
+        })
+        .collect()
+}
+
 impl ServedModel for Served {
     fn begin(&mut self, id: RequestId, sampling: SamplingParams) -> Result<()> {
         let choice = match sampling.temperature == 0.0 {
@@ -110,16 +117,7 @@ impl ServedModel for Served {
     }
 
     fn step(&mut self, step: &Step) -> Result<Vec<Result<u32>>> {
-        let parts: Vec<TextPart<'_>> = step
-            .pieces
-            .iter()
-            .map(|piece| TextPart {
-                tokens: &piece.tokens,
-                first: piece.first,
-                blocks: &piece.blocks,
-                samples: piece.samples,
-            })
-            .collect();
+        let parts = parts(step);
         let logits = match &self.network {
             Network::Llama(llama) => llama.paged_step(&parts, &self.cache)?,
             Network::Gpt(gpt) => gpt.paged_step(&parts, &self.cache)?,
@@ -138,6 +136,15 @@ impl ServedModel for Served {
 
     fn cache_bytes(&self) -> u64 {
         self.cache.bytes() as u64
+    }
+}
+
+impl CandleText {
+    /// Of a GGUF file.
+    pub(super) fn of_llama(file: &GgufFile, context: usize, vocabulary: usize) -> Result<CandleText> {
+        let name = file.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let (tokenizer, ends, template) = ChatModel::text_of(file)?;
+        Ok(CandleText { name, tokenizer, template, ends, context, vocabulary })
     }
 }
 

@@ -3,6 +3,8 @@
 mod api;
 mod babble;
 #[cfg(feature = "candle")]
+mod batched;
+#[cfg(feature = "candle")]
 mod candle;
 mod connection;
 mod engine;
@@ -14,6 +16,8 @@ mod run;
 mod writer;
 
 pub use babble::Babble;
+#[cfg(feature = "candle")]
+pub use batched::BatchedModel;
 #[cfg(feature = "candle")]
 pub use candle::CandleModel;
 pub use model::{SamplingParams, ServedModel, TextCodec, Turn};

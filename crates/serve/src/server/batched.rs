@@ -1,0 +1,102 @@
+//! A Llama on the course's own kernels: all texts of a step are one matrix, keys and values stay in the scheduler's blocks.
+
+use super::candle::{CandleText, parts};
+use super::model::{SamplingParams, ServedModel, TextCodec};
+use super::options::Options;
+use crate::scheduler::{RequestId, Step};
+use gpulab_measure::{Error, Result};
+use gpulab_nn::Gpu;
+use gpulab_nn::engine::{BatchEngine, BatchLimits};
+use gpulab_nn::gpt::{Sampler, Sampling as Choice};
+use gpulab_nn::llama::{GgufFile, UnpackedLlama};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A Llama from a GGUF file, in bf16 on a GPU, before its cache is there.
+#[derive(Debug)]
+pub struct BatchedModel {
+    weights: UnpackedLlama,
+    text: CandleText,
+    gpu: Gpu,
+}
+
+/// A model with its cache, and how the tokens of each request are chosen; nothing where the likeliest is taken.
+struct Served {
+    engine: BatchEngine,
+    samplers: HashMap<RequestId, Option<Sampler>>,
+}
+
+impl BatchedModel {
+    /// Loads a GGUF file of a Llama for texts of at most `context` tokens. Clients see the file's name.
+    ///
+    /// # Errors
+    /// As [`GgufFile::open`], [`UnpackedLlama::load`] and [`gpulab_nn::llama::ChatModel::text_of`].
+    pub fn load(path: &Path, gpu: &Gpu, context: usize) -> Result<BatchedModel> {
+        let file = GgufFile::open(path)?;
+        let weights = UnpackedLlama::load(&file, context)?;
+        let config = weights.config();
+        let text = CandleText::of_llama(&file, config.context, config.vocabulary)?;
+        Ok(BatchedModel { weights, text, gpu: gpu.clone() })
+    }
+
+    /// The longest text that it reads, in tokens.
+    pub fn context(&self) -> usize {
+        self.weights.config().context
+    }
+
+    /// Bytes of a token's keys and values.
+    pub fn cache_bytes_a_token(&self) -> usize {
+        self.weights.config().cache_bytes(1)
+    }
+
+    /// The two halves that [`super::Server::start`] takes, with a cache of `options.blocks` blocks of `options.block_size` tokens.
+    ///
+    /// # Errors
+    /// As [`BatchEngine::new`].
+    pub fn with_cache(self, options: &Options) -> Result<(Box<dyn ServedModel>, Arc<dyn TextCodec>)> {
+        let limits = BatchLimits {
+            rows: options.limits.step_tokens,
+            texts: options.limits.sequences,
+            blocks: options.blocks,
+            block_size: options.block_size,
+        };
+        let engine = BatchEngine::new(&self.gpu, &self.weights.config(), &self.weights, limits)?;
+        Ok((Box::new(Served { engine, samplers: HashMap::new() }), Arc::new(self.text)))
+    }
+}
+
+impl ServedModel for Served {
+    fn begin(&mut self, id: RequestId, sampling: SamplingParams) -> Result<()> {
+        let sampler = match sampling.temperature == 0.0 {
+            true => None,
+            false => Some(Sampler::new(Choice::top_p(sampling.temperature, sampling.top_p, sampling.seed), 0)?),
+        };
+        self.samplers.insert(id, sampler);
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<Vec<Result<u32>>> {
+        self.engine.step(&parts(step))?;
+        let likeliest = self.engine.likeliest()?;
+        let mut chosen = Vec::new();
+        let asked = step.pieces.iter().filter(|piece| piece.samples);
+        for (at, (piece, likeliest)) in asked.zip(likeliest).enumerate() {
+            chosen.push(match (self.samplers.get_mut(&piece.id), likeliest) {
+                (None, _) => Err(Error::invalid("a request that never began", "send it again")),
+                (_, None) => Err(Error::invalid("logits that are NaN", "check the model's weights")),
+                (Some(None), Some(token)) => Ok(token),
+                (Some(Some(sampler)), _) => sampler.pick(&self.engine.logits(at)?),
+            });
+        }
+        Ok(chosen)
+    }
+
+    fn end(&mut self, id: RequestId) {
+        self.samplers.remove(&id);
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        self.engine.cache_bytes() as u64
+    }
+}
