@@ -244,10 +244,10 @@ impl BatchEngine {
     }
 
     fn multiply_layer(&mut self, layer: usize, rows: usize) -> Result<()> {
-        self.into_qkv(layer, rows)?;
-        self.add_out(layer, rows)?;
-        self.into_both(layer, rows)?;
-        self.add_down(layer, rows)
+        self.multiply_qkv(layer, rows)?;
+        self.multiply_out(layer, rows)?;
+        self.multiply_up(layer, rows)?;
+        self.multiply_down(layer, rows)
     }
 
     /// The model's shape.
@@ -283,19 +283,19 @@ impl BatchEngine {
             let at = (layer * norm) as i32;
             let args = (&self.x, &self.vectors, at, &self.plan, all_rows, &mut self.normed);
             self.kernels["batch_norm"].launch(config(rows), args)?;
-            self.into_qkv(layer, padded_rows)?;
+            self.multiply_qkv(layer, padded_rows)?;
             let cache = &mut self.layers[layer].cache;
             let args = (&mut self.qkv, &self.angles, &self.plan, positions, places, slots, &mut *cache);
             self.kernels["batch_rope"].launch(config(rows), args)?;
             let grid = LaunchConfig { grid: (rows as u32, kv_heads as u32, 1), ..config(rows) };
             let args = (&self.qkv, &*cache, &self.plan, positions, texts, tables, slots, &mut self.attended);
             self.kernels["batch_attend"].launch(grid, args)?;
-            self.add_out(layer, padded_rows)?;
+            self.multiply_out(layer, padded_rows)?;
             let args = (&self.x, &self.vectors, at + width as i32, &self.plan, all_rows, &mut self.normed);
             self.kernels["batch_norm"].launch(config(rows), args)?;
-            self.into_both(layer, padded_rows)?;
+            self.multiply_up(layer, padded_rows)?;
             self.kernels["batch_swiglu"].launch(config(rows), (&self.both, &mut self.units))?;
-            self.add_down(layer, padded_rows)?;
+            self.multiply_down(layer, padded_rows)?;
         }
         if plan.asked == 0 {
             return Ok(());
@@ -332,25 +332,25 @@ impl BatchEngine {
         self.one.to_host()
     }
 
-    fn into_qkv(&mut self, layer: usize, rows: usize) -> Result<()> {
+    fn multiply_qkv(&mut self, layer: usize, rows: usize) -> Result<()> {
         let sides = sides(rows, self.config.shape(Matrix::Qkv));
         let into = Into::Bf16(&mut self.qkv, 0);
         multiply(&mut self.products, sides, &self.normed, &self.layers[layer].qkv, into)
     }
 
-    fn add_out(&mut self, layer: usize, rows: usize) -> Result<()> {
+    fn multiply_out(&mut self, layer: usize, rows: usize) -> Result<()> {
         let sides = sides(rows, self.config.shape(Matrix::Out));
         let into = Into::F32 { to: &mut self.x, at: 0, adds: true };
         multiply(&mut self.products, sides, &self.attended, &self.layers[layer].out, into)
     }
 
-    fn into_both(&mut self, layer: usize, rows: usize) -> Result<()> {
+    fn multiply_up(&mut self, layer: usize, rows: usize) -> Result<()> {
         let [inner, width] = self.config.shape(Matrix::Up);
         let into = Into::Bf16(&mut self.both, 0);
         multiply(&mut self.products, sides(rows, [2 * inner, width]), &self.normed, &self.layers[layer].up, into)
     }
 
-    fn add_down(&mut self, layer: usize, rows: usize) -> Result<()> {
+    fn multiply_down(&mut self, layer: usize, rows: usize) -> Result<()> {
         let sides = sides(rows, self.config.shape(Matrix::Down));
         let into = Into::F32 { to: &mut self.x, at: 0, adds: true };
         multiply(&mut self.products, sides, &self.units, &self.layers[layer].down, into)
