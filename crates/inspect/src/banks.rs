@@ -39,7 +39,7 @@ pub(super) fn draw(it: &Inspection, found: &Found<'_>) -> Figure {
         }
         let mut entries = vec![(
             Sample::Box(BLUE, lanes::FILL),
-            "served in its bank's first wavefront; the number is the lane's".to_string(),
+            "served in its bank's first wavefront; the number: its lane; ×n: n lanes".to_string(),
         )];
         if access.conflicts > 0 {
             entries.push((

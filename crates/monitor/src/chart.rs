@@ -117,11 +117,25 @@ fn of_job(job: &Job) -> String {
 /// A curve's name, and its value in a sample.
 type Curve<'a> = (&'a str, &'a dyn Fn(&Sample) -> Option<f64>);
 
+/// Times the usual distance of two samples: what lies further apart has a gap between.
+const GAP: f64 = 4.0;
+
 /// One quantity of all samples of a GPU.
 fn panel(name: &str, top: f64, curves: &[Curve<'_>], samples: &[&Sample], begin: Timestamp) -> TimePanel {
     let seconds = |sample: &Sample| sample.time.duration_since(begin).as_secs_f64();
+    let mut apart: Vec<f64> = samples.windows(2).map(|pair| seconds(pair[1]) - seconds(pair[0])).collect();
+    apart.sort_by(f64::total_cmp);
+    let most = apart.get(apart.len() / 2).map_or(f64::INFINITY, |usual| GAP * usual);
     let points = |get: &dyn Fn(&Sample) -> Option<f64>| {
-        samples.iter().map(|sample| (seconds(sample), get(sample).unwrap_or(f64::NAN))).collect()
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        for sample in samples {
+            let now = seconds(sample);
+            if let Some((last, _)) = points.last().filter(|(last, _)| now - last > most) {
+                points.push((last + most / GAP, f64::NAN));
+            }
+            points.push((now, get(sample).unwrap_or(f64::NAN)));
+        }
+        points
     };
     let known = curves.iter().filter(|(_, get)| samples.iter().any(|sample| get(sample).is_some()));
     let curves = known.map(|(name, get)| (name.to_string(), points(*get))).collect();

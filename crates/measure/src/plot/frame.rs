@@ -39,9 +39,11 @@ pub(super) fn x_axis(canvas: &mut Canvas<'_>, top: f64, bottom: f64, ticks: &[Ti
         canvas.line((*x, top), (*x, bottom), &GRID);
         canvas.line((*x, bottom), (*x, bottom + 4.0), &AXIS);
         let half = width(label, FONT) / 2.0;
-        if x - half >= free {
-            canvas.text(label, (*x, bottom + 14.0), Align::Middle);
-            free = x + half + 6.0;
+        // At the picture's edge a label moves inwards, so that none of its letters is cut off.
+        let middle = x.min(WIDTH - half).max(half);
+        if middle - half >= free {
+            canvas.text(label, (middle, bottom + 14.0), Align::Middle);
+            free = middle + half + 6.0;
         }
     }
     bottom + 14.0 + LINE / 2.0

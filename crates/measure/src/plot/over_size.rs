@@ -38,6 +38,7 @@ pub struct SizeChart {
     pub(super) in_bytes: bool,
     pub(super) crossover: bool,
     pub(super) linear: bool,
+    pub(super) linear_sizes: bool,
     pub(super) ceilings: Vec<(String, f64)>,
     pub(super) sizes: Vec<(String, f64)>,
     pub(super) values: Vec<(String, f64)>,
@@ -118,6 +119,12 @@ impl SizeChart {
     /// The metric's axis begins at zero and is not logarithmic: for shares, such as an accuracy.
     pub fn linear(mut self) -> SizeChart {
         self.linear = true;
+        self
+    }
+
+    /// The sizes' axis begins at zero and is not logarithmic: for shares, and for sizes that lie close together.
+    pub fn linear_sizes(mut self) -> SizeChart {
+        self.linear_sizes = true;
         self
     }
 
@@ -250,13 +257,13 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     let (x_min, x_max) = span(spots().map(|spot| spot.size).chain(marks.upright.iter().map(|mark| mark.0)));
     let (y_min, y_max) =
         span(spots().flat_map(|spot| [spot.low, spot.high]).chain(marks.level.iter().map(|mark| mark.0)));
-    let (x_min, x_max) = log_range(x_min, x_max, 2.0);
+    let (x_min, x_max) = if chart.linear_sizes { (0.0, x_max * 1.03) } else { log_range(x_min, x_max, 2.0) };
     let (y_min, y_max) = if chart.linear { (0.0, y_max * 1.05) } else { log_range(y_min, y_max, 5.0) };
 
     let y_values = if chart.linear { linear_ticks(y_min, y_max, 5) } else { log_ticks(y_min, y_max) };
     let y_labels: Vec<String> = y_values.iter().map(|value| number(*value)).collect();
     let left = MARGIN + label_room(&y_labels) + 8.0;
-    let x = Scale { log: true, min: x_min, max: x_max, start: left, end: WIDTH - MARGIN - 6.0 };
+    let x = Scale { log: !chart.linear_sizes, min: x_min, max: x_max, start: left, end: WIDTH - MARGIN - 6.0 };
 
     // Above the frame: the axis label, and the flags of the vertical lines.
     let poles: Vec<Flag> =
@@ -270,7 +277,11 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     canvas.text(&y_label(chart), (MARGIN, row(rows)), Align::Left);
     y_axis(canvas, &x, &ticks(&y, &y_values, number));
     let sizes: Vec<f64> = spots().map(|spot| spot.size).collect();
-    let x_ticks = ticks(&x, &size_ticks(x_min, x_max, &sizes), |value| size(value, chart.in_bytes));
+    let x_values = match chart.linear_sizes {
+        true => linear_ticks(x_min, x_max, 10),
+        false => size_ticks(x_min, x_max, &sizes),
+    };
+    let x_ticks = ticks(&x, &x_values, |value| size(value, chart.in_bytes));
     let below = x_axis(canvas, top, y.start, &x_ticks);
     canvas.path(&[(x.start, y.end), (x.start, y.start), (x.end, y.start)], &AXIS);
 
@@ -318,7 +329,8 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
         canvas.text(text, (left, middle), Align::Left);
     }
     let x_label = if chart.x_label.is_empty() { "size" } else { &chart.x_label };
-    x_name(canvas, &x, below, &format!("{x_label} (log scale)"))
+    let scale = if chart.linear_sizes { "" } else { " (log scale)" };
+    x_name(canvas, &x, below, &format!("{x_label}{scale}"))
 }
 
 /// `time (ms, log scale), lower is faster`.
