@@ -4,19 +4,20 @@
 //! `cargo run --release -p gpulab-serve --features server --example record_faults -- target/release/gpulab results/cpu [--model PATH]
 //! [--requests 30000] [--clients 48]` writes `serve_faults.csv` and `serve_faults.md` there, and ends with 1 where something was not as it should be.
 
+mod client;
+
+use client::{PATIENCE, Served, TOKEN, Told, connect, head, receive};
 use gpulab_measure::{Error, Result, cpu_info, results};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-const TOKEN: &str = "a-token-of-this-run";
 const BATCH: usize = 8;
 const QUEUE: usize = 24;
 const CACHE_MIB: usize = 2;
@@ -29,8 +30,6 @@ const WARM: usize = 8;
 const FLAT: f64 = 0.01;
 /// How many answers are on their way when the server is killed.
 const STREAMS: usize = 6;
-/// A client that waits longer for one answer gives up, and that is a finding.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,153 +91,42 @@ impl Random {
     }
 }
 
-/// A server that runs.
-struct Served {
-    child: Child,
-    address: SocketAddr,
-    /// From the start of the process to its first healthy answer.
-    start_s: f64,
-    context: usize,
+/// How the server is started.
+fn options(model: Option<&Path>) -> Vec<String> {
+    let given = [("--batch", BATCH), ("--queue", QUEUE), ("--cache-mib", CACHE_MIB), ("--body-kib", BODY_KIB)];
+    let mut options: Vec<String> = given.iter().flat_map(|(name, n)| [name.to_string(), n.to_string()]).collect();
+    options.extend(model.iter().flat_map(|path| ["--model".to_string(), path.display().to_string()]));
+    options
 }
 
-impl Served {
-    fn start(program: &Path, model: Option<&Path>, log: &Path) -> Result<Served> {
-        let begin = Instant::now();
-        let log = std::fs::File::options().create(true).append(true).open(log).map_err(Error::io(
-            log,
-            "write",
-            "choose another folder",
-        ))?;
-        let mut command = Command::new(program);
-        command.args(["serve", "--port", "0", "--batch", &BATCH.to_string(), "--queue", &QUEUE.to_string()]);
-        command.args(["--cache-mib", &CACHE_MIB.to_string(), "--body-kib", &BODY_KIB.to_string()]);
-        if let Some(model) = model {
-            command.arg("--model").arg(model);
-        }
-        command.env("GPULAB_SERVE_TOKEN", TOKEN).stdout(Stdio::piped()).stderr(log);
-        let mut child =
-            command.spawn().map_err(Error::io(program, "start", "build it: cargo build --release -p gpulab-cli"))?;
-        let mut line = String::new();
-        if let Some(out) = child.stdout.take() {
-            let mut out = BufReader::new(out);
-            let _ = out.read_line(&mut line);
-            // The server goes on when nobody reads what it says.
-            std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
-        }
-        let behind = |mark: &str| line.split(mark).nth(1).and_then(|rest| rest.split([',', ' ']).next());
-        let address = behind("http://").and_then(|text| text.parse().ok());
-        let context = behind("a context of ").and_then(|text| text.parse().ok());
-        let (Some(address), Some(context)) = (address, context) else {
-            return Err(Error::unsupported(format!("the server said: {line:?}"), "read its log"));
-        };
-        let mut served = Served { child, address, start_s: 0.0, context };
-        while served.get("/healthz").map(|answer| answer.status).unwrap_or(0) != 200 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        served.start_s = begin.elapsed().as_secs_f64();
-        Ok(served)
-    }
-
-    fn connect(&self) -> std::io::Result<TcpStream> {
-        let stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(stream)
-    }
-
-    fn get(&self, path: &str) -> std::io::Result<Told> {
-        let mut stream = self.connect()?;
-        stream.write_all(&head("GET", path, Some(TOKEN), "", 0))?;
-        receive(&mut BufReader::new(stream), usize::MAX)
-    }
-
-    fn status(&self) -> Result<Value> {
-        let answer = self.get("/status").map_err(|error| {
-            Error::unsupported(format!("the server gives no status: {error}"), "read its log for what ended it")
-        })?;
-        serde_json::from_str(&answer.body)
-            .map_err(|error| Error::unsupported(format!("{error}: {}", answer.body), "look at /status by hand"))
-    }
-
-    /// Waits until nobody is served, and says how many blocks of the cache are held then, which should be none.
-    fn held_when_idle(&self) -> Result<u64> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let status = self.status()?;
-            let idle = status["batch"].as_array().is_some_and(Vec::is_empty) && status["waiting"] == json!(0);
-            let count = |name: &str| status["cache"][name].as_u64();
-            let held = count("blocks").zip(count("free")).map_or(u64::MAX, |(blocks, free)| blocks - free);
-            if idle && held == 0 || Instant::now() > until {
-                return Ok(held);
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Bytes of the process in memory.
-    fn resident(&self) -> f64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let kib = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        kib.and_then(|text| text.trim_end_matches("kB").trim().parse::<f64>().ok()).map_or(f64::NAN, |kib| kib * 1024.0)
-    }
+/// The longest text of the model that is served, in tokens.
+fn context(served: &Served) -> usize {
+    let behind = served.said.split("a context of ").nth(1).and_then(|rest| rest.split(' ').next());
+    behind.and_then(|number| number.parse().ok()).unwrap_or(256)
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// What the server says of itself.
+fn status(served: &Served) -> Result<Value> {
+    let answer = served.get("/status").map_err(|error| {
+        Error::unsupported(format!("the server gives no status: {error}"), "read its log for what ended it")
+    })?;
+    serde_json::from_str(&answer.body)
+        .map_err(|error| Error::unsupported(format!("{error}: {}", answer.body), "look at /status by hand"))
 }
 
-/// What a client was told. A status of 0: the connection ended without a word.
-#[derive(Debug)]
-struct Told {
-    status: u16,
-    head: String,
-    body: String,
-    whole: bool,
-}
-
-fn head(method: &str, path: &str, token: Option<&str>, kind: &str, length: usize) -> Vec<u8> {
-    let token = token.map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
-    let kind = if kind.is_empty() { String::new() } else { format!("content-type: {kind}\r\n") };
-    format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{token}{kind}content-length: {length}\r\n\r\n").into_bytes()
-}
-
-/// Reads an answer, of a stream at most so many chunks.
-fn receive(stream: &mut impl BufRead, chunks: usize) -> std::io::Result<Told> {
-    let mut told = Told { status: 0, head: String::new(), body: String::new(), whole: false };
-    while !told.head.ends_with("\r\n\r\n") {
-        if stream.read_line(&mut told.head)? == 0 {
-            return Ok(told);
+/// Waits until nobody is served, and says how many blocks of the cache are held then, which should be none.
+fn held_when_idle(served: &Served) -> Result<u64> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let status = status(served)?;
+        let idle = status["batch"].as_array().is_some_and(Vec::is_empty) && status["waiting"] == json!(0);
+        let count = |name: &str| status["cache"][name].as_u64();
+        let held = count("blocks").zip(count("free")).map_or(u64::MAX, |(blocks, free)| blocks - free);
+        if idle && held == 0 || Instant::now() > until {
+            return Ok(held);
         }
+        std::thread::sleep(Duration::from_millis(20));
     }
-    told.head.make_ascii_lowercase();
-    told.status = told.head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    let field = |name: &str| told.head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let mut body = Vec::new();
-    if let Some(length) = field("content-length:").and_then(|length| length.parse().ok()) {
-        body.resize(length, 0);
-        stream.read_exact(&mut body)?;
-        told.whole = true;
-    } else {
-        for _ in 0..chunks {
-            let mut line = String::new();
-            if stream.read_line(&mut line)? == 0 {
-                break;
-            }
-            let length = usize::from_str_radix(line.trim(), 16).unwrap_or(0);
-            let begin = body.len();
-            body.resize(begin + length + 2, 0);
-            stream.read_exact(&mut body[begin..])?;
-            body.truncate(begin + length);
-            if length == 0 {
-                told.whole = true;
-                break;
-            }
-        }
-    }
-    told.body = String::from_utf8_lossy(&body).into_owned();
-    Ok(told)
 }
 
 /// One request of that kind.
@@ -266,7 +154,7 @@ fn ask(served: &Served, kind: Kind, random: &mut Random) -> std::io::Result<Told
         },
         UnknownField => br#"{"prompt": "a", "max_token": 5}"#.to_vec(),
         NotUtf8 => [br#"{"prompt": "a"#.as_slice(), &[0xff, 0x80 + random.below(64) as u8], b"\"}"].concat(),
-        TooLong => json!({"prompt": "word ".repeat(served.context / 2)}).to_string().into_bytes(),
+        TooLong => json!({"prompt": "word ".repeat(context(served) / 2)}).to_string().into_bytes(),
         TooLarge => json!({"prompt": "a".repeat(BODY_KIB * 1024 + random.below(1000))}).to_string().into_bytes(),
         _ => good(streamed, random),
     };
@@ -278,7 +166,7 @@ fn ask(served: &Served, kind: Kind, random: &mut Random) -> std::io::Result<Told
         NoJsonType => ("POST", path, Some(TOKEN), "text/plain"),
         _ => ("POST", path, Some(TOKEN), json_type),
     };
-    let mut stream = served.connect()?;
+    let mut stream = connect(served.address)?;
     let head = head(method, path, token, content, body.len());
     match kind {
         Silent => stream.write_all(&head[..head.len() / 2])?,
@@ -301,12 +189,12 @@ fn ask(served: &Served, kind: Kind, random: &mut Random) -> std::io::Result<Told
     }
     match kind {
         GoneAtOnce => Ok(Told { status: 0, head: String::new(), body: String::new(), whole: true }),
-        GoneInTheMiddle => receive(&mut BufReader::new(stream), 1 + random.below(4)),
+        GoneInTheMiddle => receive(&mut BufReader::new(stream), 1 + random.below(4), &mut |_| ()),
         SlowToRead => {
             std::thread::sleep(Duration::from_secs(1));
-            receive(&mut BufReader::new(stream), 2)
+            receive(&mut BufReader::new(stream), 2, &mut |_| ())
         }
-        _ => receive(&mut BufReader::new(stream), usize::MAX),
+        _ => receive(&mut BufReader::new(stream), usize::MAX, &mut |_| ()),
     }
 }
 
@@ -397,8 +285,7 @@ fn kill_while_it_answers(mut served: Served) -> usize {
         while begun.load(Ordering::Relaxed) < STREAMS && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let _ = served.child.kill();
-        let _ = served.child.wait();
+        served.kill();
     });
     broken.into_inner()
 }
@@ -420,13 +307,13 @@ fn main() -> Result<()> {
         return Err(Error::invalid("no program and folder", "name target/release/gpulab and a folder for the results"));
     };
     let log = std::env::temp_dir().join(format!("gpulab-serve-faults-{}.log", std::process::id()));
-    let served = Served::start(program, model.as_deref(), &log)?;
+    let served = Served::start(program, &options(model.as_deref()), &log)?;
     let first_start_s = served.start_s;
     let all = Mutex::new(Findings::default());
     let (begin, mut memory, mut held) = (Instant::now(), Vec::new(), 0);
     for part in 0..PARTS {
         send(&served, requests / PARTS, clients, 1 + part as u64, &all);
-        held += served.held_when_idle()?;
+        held += held_when_idle(&served)?;
         memory.push(served.resident());
         println!(
             "{} requests, {:.1} MB, {:.0} s",
@@ -438,7 +325,7 @@ fn main() -> Result<()> {
     let seconds = begin.elapsed().as_secs_f64();
     let growth = memory[PARTS - 1] / memory[WARM - 1] - 1.0;
     let broken = kill_while_it_answers(served);
-    let again = Served::start(program, model.as_deref(), &log)?;
+    let again = Served::start(program, &options(model.as_deref()), &log)?;
     let again_s = again.start_s;
     let mut random = Random(5);
     let after = ask(&again, Answer, &mut random).map(|told| told.status).unwrap_or(0);

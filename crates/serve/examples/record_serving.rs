@@ -1,0 +1,224 @@
+//! How fast a server answers so many clients at once, beside another server that speaks the same interface, asked in turns.
+//!
+//! `cargo run --release -p gpulab-serve --features server --example record_serving -- target/release/gpulab OUT [--peer ADDRESS --name NAME]
+//! [--clients 1,8] [--prompt 128] [--answer 64] [--requests 16] [--rounds 5] [-- OPTIONS OF gpulab serve]` starts `gpulab serve`, lets so
+//! many clients send one request after the other, each with a prompt of its own, and writes OUT.csv and OUT.md. A peer, such as llama.cpp's
+//! `llama-server`, is started by hand; rounds alternate. Prompts are words that a seed draws; tokens are counted by each server.
+
+mod client;
+
+use client::{Served, TOKEN, connect, head, receive};
+use gpulab_measure::measurement::{Summary, figures};
+use gpulab_measure::{Error, Result, cpu_info, results};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::{BufReader, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+const WORDS: [&str; 24] = [
+    "river", "seven", "paper", "window", "green", "north", "signal", "memory", "garden", "orange", "winter", "circle",
+    "engine", "silver", "market", "letter", "summer", "bridge", "number", "forest", "copper", "island", "thread",
+    "cloud",
+];
+
+struct Load {
+    clients: usize,
+    requests: usize,
+    prompt: usize,
+    answer: usize,
+}
+
+/// Of one round with one server.
+#[derive(Debug, Default, Clone)]
+struct Round {
+    seconds: f64,
+    /// Tokens of prompts and of answers, as the server counts them.
+    read: u64,
+    answered: u64,
+    /// Of each request, until its first piece of text.
+    first_ms: Vec<f64>,
+}
+
+/// A request, timed until its first piece of text and to its end.
+fn ask(address: SocketAddr, load: &Load, seed: usize) -> std::io::Result<(f64, u64, u64)> {
+    let mut state = seed as u64;
+    let words: Vec<&str> = (0..load.prompt)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            WORDS[(state >> 33) as usize % WORDS.len()]
+        })
+        .collect();
+    let body = json!({
+        "prompt": words.join(" "), "max_tokens": load.answer, "temperature": 0, "stream": true,
+        "stream_options": {"include_usage": true},
+    });
+    let body = body.to_string();
+    let mut stream = connect(address)?;
+    let begin = Instant::now();
+    let head = head("POST", "/v1/completions", Some(TOKEN), "application/json", body.len());
+    stream.write_all(&[&head[..], body.as_bytes()].concat())?;
+    let mut first = None;
+    let told = receive(&mut BufReader::new(stream), usize::MAX, &mut |piece| {
+        if first.is_none() && !piece.is_empty() {
+            first = Some(begin.elapsed().as_secs_f64() * 1e3);
+        }
+    })?;
+    let usage = told.body.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+    let usage = usage.filter(|event| event["usage"].is_object()).last();
+    let count = |name: &str| usage.as_ref().and_then(|event| event["usage"][name].as_u64());
+    match (first, count("prompt_tokens"), count("completion_tokens")) {
+        (Some(first), Some(read), Some(answered)) if told.status == 200 => Ok((first, read, answered)),
+        _ => Err(std::io::Error::other(format!(
+            "status {}: {}",
+            told.status,
+            told.body.chars().take(300).collect::<String>()
+        ))),
+    }
+}
+
+/// All clients send their requests, one after the other.
+fn round(address: SocketAddr, load: &Load, seed: usize) -> Result<Round> {
+    let (left, all) = (AtomicUsize::new(load.requests * load.clients), Mutex::new((Round::default(), Vec::new())));
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..load.clients {
+            scope.spawn(|| {
+                while let Ok(number) = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) {
+                    let told = ask(address, load, seed * 100_003 + number);
+                    let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    match told {
+                        Ok((first, read, answered)) => {
+                            all.0.first_ms.push(first);
+                            all.0.read += read;
+                            all.0.answered += answered;
+                        }
+                        Err(error) => all.1.push(error.to_string()),
+                    }
+                }
+            });
+        }
+    });
+    let (mut found, failed) = all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    found.seconds = begin.elapsed().as_secs_f64();
+    match failed.first() {
+        Some(error) => Err(Error::unsupported(
+            format!("{} requests to {address} failed: {error}", failed.len()),
+            "see the server's log",
+        )),
+        None => Ok(found),
+    }
+}
+
+fn main() -> Result<()> {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let at = given.iter().position(|word| word == "--").unwrap_or(given.len());
+    let (own, options) = (&given[..at], given.get(at + 1..).unwrap_or_default());
+    let (mut places, mut peer, mut name, mut counts) = (Vec::new(), None, "peer".to_string(), vec![1, 8]);
+    let (mut prompt, mut answer, mut requests, mut rounds) = (128, 64, 16, 5);
+    let mut arguments = own.iter();
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().unwrap_or_else(|| panic!("{argument} needs a value")).clone();
+        let number = |text: String| -> usize { text.parse().expect("a number follows") };
+        match argument.as_str() {
+            "--peer" => peer = Some(value().parse::<SocketAddr>().expect("an address such as 127.0.0.1:8080")),
+            "--name" => name = value(),
+            "--clients" => counts = value().split(',').map(|one| number(one.to_string())).collect(),
+            "--prompt" => prompt = number(value()),
+            "--answer" => answer = number(value()),
+            "--requests" => requests = number(value()),
+            "--rounds" => rounds = number(value()),
+            place => places.push(PathBuf::from(place)),
+        }
+    }
+    let [program, out] = places.as_slice() else {
+        return Err(Error::invalid(
+            "no program and place",
+            "name target/release/gpulab, and where the results go, such as results/cpu/serving",
+        ));
+    };
+    let log = std::env::temp_dir().join(format!("gpulab-serving-{}.log", std::process::id()));
+    let served = Served::start(program, options, &log)?;
+    let mut sides = vec![("gpulab serve".to_string(), served.address)];
+    sides.extend(peer.map(|address| (name, address)));
+    let stamp = format!("{},{},{}", results::now_utc(), results::commit(), cpu_info::info().short_name());
+    let mut csv = "time,commit,machine,server,clients,what,value,unit,samples,p10,p90\n".to_string();
+    let mut page = format!(
+        "# Servers beside each other\n\n<!-- written by record_serving -->\n\nEach client sends {requests} requests, one after the other: a prompt of {prompt} words, at most {answer} tokens \
+         answered. {rounds} rounds, the servers in turns; {}.\n`record_serving {}`; ours: {}\n\n| clients | server | answered tokens/s | all tokens/s | first token, median | \
+         its 99th percentile |\n| ---: | --- | ---: | ---: | ---: | ---: |\n",
+        stamp.replace(',', ", "),
+        given.join(" "),
+        served.said.trim_end()
+    );
+    for clients in counts {
+        let load = Load { clients, requests, prompt, answer };
+        let mut found = vec![Vec::new(); sides.len()];
+        // What is loaded or allocated at first is not timed.
+        for (_, address) in &sides {
+            round(*address, &Load { requests: 1, ..load }, 0)?;
+        }
+        for turn in 0..rounds {
+            for (number, (_, address)) in sides.iter().enumerate() {
+                found[number].push(round(*address, &load, 1 + turn)?);
+            }
+        }
+        let rate = |of: &dyn Fn(&Round) -> u64, rounds: &[Round]| -> Vec<f64> {
+            rounds.iter().map(|round| of(round) as f64 / round.seconds).collect()
+        };
+        for ((name, _), rounds) in sides.iter().zip(&found) {
+            let mut first: Vec<f64> = rounds.iter().flat_map(|round| round.first_ms.clone()).collect();
+            first.sort_by(f64::total_cmp);
+            let late = first[(first.len() * 99).div_ceil(100) - 1];
+            let answered = rate(&|round| round.answered, rounds);
+            let all = rate(&|round| round.answered + round.read, rounds);
+            for (what, unit, samples) in
+                [("answered tokens", "1/s", &answered), ("all tokens", "1/s", &all), ("first token", "ms", &first)]
+            {
+                let Summary { median, p10, p90, .. } = Summary::of(samples);
+                let _ = writeln!(
+                    csv,
+                    "{stamp},{name},{clients},{what},{median:.4},{unit},{},{p10:.4},{p90:.4}",
+                    samples.len()
+                );
+            }
+            let _ = writeln!(
+                csv,
+                "{stamp},{name},{clients},first token: p99,{late:.4},ms,{},{late:.4},{late:.4}",
+                first.len()
+            );
+            let median = |samples: &[f64]| figures(Summary::of(samples).median);
+            let _ = writeln!(
+                page,
+                "| {clients} | {name} | {} | {} | {} ms | {} ms |",
+                median(&answered),
+                median(&all),
+                median(&first),
+                figures(late)
+            );
+        }
+        if let [ours, theirs] = &found[..] {
+            let pairs = rate(&|round| round.answered, ours).into_iter().zip(rate(&|round| round.answered, theirs));
+            let Summary { median, p10, p90, .. } =
+                Summary::of(&pairs.map(|(ours, theirs)| ours / theirs).collect::<Vec<f64>>());
+            let _ = writeln!(csv, "{stamp},ratio,{clients},answered tokens,{median:.4},×,{rounds},{p10:.4},{p90:.4}");
+            let _ = writeln!(page, "| {clients} | ratio | {} | | | |", figures(median));
+        }
+    }
+    let _ = writeln!(
+        page,
+        "\nMemory of our process at the end: {:.0} MB; it answered {:.2} s after its start.",
+        served.resident() / 1e6,
+        served.start_s
+    );
+    for (ending, text) in [("csv", csv), ("md", page.clone())] {
+        let path = out.with_extension(ending);
+        std::fs::write(&path, text).map_err(Error::io(&path, "write", "choose another folder"))?;
+    }
+    println!("{page}");
+    let _ = std::fs::remove_file(&log);
+    Ok(())
+}
