@@ -139,7 +139,7 @@ PARTS = {
         ("training_hours",),
     ),
     "30": Part(
-        ("Heads that share", "What the mask costs", "grouped"), ("softmax_row", "longest_sequence", "diagnose_leak", "A1")
+        ("Heads that share", "What an added mask costs", "grouped"), ("softmax_row", "longest_sequence", "diagnose_leak", "A1")
     ),
     "31a": Part(("What a causal mask saves", "queries_per_block"), ("one_pass", "tile_loop", "A2")),
     "31b": Part(("The idea outside this kernel", "diagnose_traffic"), ("weigh", "merge_parts", "tensor_busy")),
@@ -147,7 +147,7 @@ PARTS = {
         ("Evaluation mode", "Choosing the next token", "top_p"), ("decode_step", "token_floor", "diagnose_serving", "A3", "A4")
     ),
     "41": Part(
-        ("What is refused", "AWQ", "Grids that are not even", "pack_words"),
+        ("AWQ", "Grids that are not even", "pack_words"),
         ("scale_search", "quantized_matvec", "four_bit_gain", "A5"),
     ),
     "42": Part(("Which provider", "within_deadline"), ("eight_bits", "left_in_f32", "cache_bytes", "X1", "X2", "X3")),

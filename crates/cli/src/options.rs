@@ -403,6 +403,9 @@ pub struct Serve {
     /// A GGUF file of a Llama, or the folder of a GPT-2 checkpoint [default: what `make model` has fetched, else models/course]
     #[arg(long, value_name = "PATH")]
     pub model: Option<PathBuf>,
+    /// Random weights in the shape of a model in place of one, to measure on an NVIDIA GPU
+    #[arg(long, value_enum, conflicts_with = "model")]
+    pub random: Option<RandomShape>,
     /// Where to compute; mps is a Mac's GPU
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     pub device: Device,
@@ -442,6 +445,13 @@ pub struct Serve {
     /// Also log what asks every second, and connections that end early
     #[arg(long)]
     pub verbose: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RandomShape {
+    /// Llama 3.2's with 1.2 billion parameters
+    #[value(name = "llama-1b")]
+    Llama1B,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,7 +1,8 @@
 //! `gpulab serve`: a model behind OpenAI's interface, until Ctrl-C.
 
-use crate::options::{Device, Serve};
+use crate::options::{Device, RandomShape, Serve};
 use gpulab::error::{Error, Result};
+use gpulab_nn::engine::EngineConfig;
 use gpulab_nn::gpt::Text;
 use gpulab_nn::llama::model_path;
 use gpulab_nn::{DeviceKind, Gpu};
@@ -25,7 +26,10 @@ pub fn serve(options: &Serve) -> Result<String> {
     let default = || if model_path().exists() { model_path() } else { Text::folder() };
     let path = options.model.clone().unwrap_or_else(default);
     let most = options.context.unwrap_or(usize::MAX);
-    let model = Loaded::open(&path, options.device, most)?;
+    let model = match options.random {
+        Some(shape) => Loaded::random(shape, options.device, most)?,
+        None => Loaded::open(&path, options.device, most)?,
+    };
     let (own, bytes_a_token) = match &model {
         Loaded::Candle(model) => (model.context(), model.cache_bytes_a_token()),
         Loaded::Batched(model) => (model.context(), model.cache_bytes_a_token()),
@@ -84,6 +88,20 @@ enum Loaded {
 }
 
 impl Loaded {
+    fn random(shape: RandomShape, device: Device, context: usize) -> Result<Loaded> {
+        let (name, config) = match shape {
+            RandomShape::Llama1B => ("random-llama-1b", EngineConfig::LLAMA_1B),
+        };
+        if device != Device::Cuda {
+            return Err(Error::unsupported(
+                "random weights anywhere but on an NVIDIA GPU",
+                "add --device cuda, or serve a model (--model)",
+            ));
+        }
+        let config = EngineConfig { context: context.min(config.context), ..config };
+        Ok(Loaded::Batched(BatchedModel::random(name, config, &Gpu::open()?)))
+    }
+
     fn open(path: &Path, device: Device, context: usize) -> Result<Loaded> {
         if device == Device::Cuda && path.is_file() {
             match BatchedModel::load(path, &Gpu::open()?, context) {

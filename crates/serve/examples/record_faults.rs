@@ -26,6 +26,9 @@ const BODY_KIB: usize = 8;
 /// reaches its largest size only when the largest answers have met often enough.
 const PARTS: usize = 12;
 const WARM: usize = 8;
+/// glibc's allocator is to give back what was freed at once: what it keeps for later would look like a leak, or hide one.
+const GIVE_BACK: [(&str, &str); 3] =
+    [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "65536"), ("MALLOC_MMAP_THRESHOLD_", "65536")];
 /// How much the memory may grow over the last third.
 const FLAT: f64 = 0.01;
 /// How many answers are on their way when the server is killed.
@@ -307,7 +310,7 @@ fn main() -> Result<()> {
         return Err(Error::invalid("no program and folder", "name target/release/gpulab and a folder for the results"));
     };
     let log = std::env::temp_dir().join(format!("gpulab-serve-faults-{}.log", std::process::id()));
-    let served = Served::start(program, &options(model.as_deref()), &log)?;
+    let served = Served::start(program, &options(model.as_deref()), &GIVE_BACK, &log)?;
     let first_start_s = served.start_s;
     let all = Mutex::new(Findings::default());
     let (begin, mut memory, mut held) = (Instant::now(), Vec::new(), 0);
@@ -325,7 +328,7 @@ fn main() -> Result<()> {
     let seconds = begin.elapsed().as_secs_f64();
     let growth = memory[PARTS - 1] / memory[WARM - 1] - 1.0;
     let broken = kill_while_it_answers(served);
-    let again = Served::start(program, &options(model.as_deref()), &log)?;
+    let again = Served::start(program, &options(model.as_deref()), &GIVE_BACK, &log)?;
     let again_s = again.start_s;
     let mut random = Random(5);
     let after = ask(&again, Answer, &mut random).map(|told| told.status).unwrap_or(0);
@@ -354,7 +357,7 @@ fn main() -> Result<()> {
     let mut csv = "time,commit,machine,what,value,unit\n".to_string();
     let mut page = format!(
         "# A server, and clients that do everything wrong\n\n<!-- written by record_faults -->\n\n{} requests by {clients} clients at once to \
-         `gpulab serve` with {}, a batch of {BATCH}, a queue of {QUEUE} and a KV cache of {CACHE_MIB} MiB; {}. Written by\n\
+         `gpulab serve` with {}, a batch of {BATCH}, a queue of {QUEUE} and a KV cache of {CACHE_MIB} MiB, glibc told to give back at once what was freed; {}. Written by\n\
          `record_faults {}`.\n\n| what | requests | status |\n| --- | ---: | --- |\n",
         requests / PARTS * PARTS,
         model

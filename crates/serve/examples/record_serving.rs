@@ -141,7 +141,7 @@ fn main() -> Result<()> {
         ));
     };
     let log = std::env::temp_dir().join(format!("gpulab-serving-{}.log", std::process::id()));
-    let served = Served::start(program, options, &log)?;
+    let served = Served::start(program, options, &[], &log)?;
     let mut sides = vec![("gpulab serve".to_string(), served.address)];
     sides.extend(peer.map(|address| (name, address)));
     let stamp = format!("{},{},{}", results::now_utc(), results::commit(), cpu_info::info().short_name());

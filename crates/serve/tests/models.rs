@@ -1,19 +1,22 @@
 //! Models on candle behind the server: what clients get is what the model writes alone.
 
-use gpulab_nn::Device;
 use gpulab_nn::gpt::{LanguageModel, Sampling, Text};
 use gpulab_nn::llama::{ChatModel, WeightDtype, write_practice};
+use gpulab_nn::{Device, Gpu};
 use gpulab_serve::Limits;
-use gpulab_serve::server::{CandleModel, Options, Server};
+use gpulab_serve::server::{BatchedModel, CandleModel, Options, Server};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
-fn start(path: &Path) -> Server {
+fn options() -> Options {
     let limits = Limits { sequences: 4, step_tokens: 24, ..Limits::default() };
-    let options =
-        Options { address: ([127, 0, 0, 1], 0).into(), limits, blocks: 40, block_size: 8, ..Options::default() };
+    Options { address: ([127, 0, 0, 1], 0).into(), limits, blocks: 40, block_size: 8, ..Options::default() }
+}
+
+fn start(path: &Path) -> Server {
+    let options = options();
     let (model, text) = CandleModel::load(path, &Device::Cpu).unwrap().with_cache(&options).unwrap();
     Server::start(model, text, options).unwrap()
 }
@@ -86,4 +89,30 @@ fn a_llama_from_a_gguf_file_is_served_with_its_chat_template() {
     std::fs::remove_file(&path).unwrap();
     let missing = CandleModel::load(&path, &Device::Cpu).err().unwrap().to_string();
     assert!(missing.contains("\nnext: "), "{missing}");
+}
+
+#[test]
+fn a_llama_on_the_courses_kernels_answers_each_client_as_if_it_were_alone() {
+    let path = std::env::temp_dir().join(format!("gpulab-serve-batched-{}.gguf", std::process::id()));
+    write_practice(&path).unwrap();
+    let gpu = Gpu::simulated().unwrap();
+    let options = Options { limits: Limits { context: 64, ..options().limits }, ..options() };
+    let (model, text) = BatchedModel::load(&path, &gpu, 64).unwrap().with_cache(&options).unwrap();
+    let server = Server::start(model, text, options).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let bodies = [
+        json!({"prompt": "The warp waits", "max_tokens": 3, "temperature": 0}),
+        json!({"prompt": "A block", "max_tokens": 5, "temperature": 0}),
+        json!({"prompt": "The warp", "max_tokens": 4, "temperature": 0.8, "seed": 3}),
+    ];
+    let ask = |body: &Value| post(server.address(), "/v1/completions", body)["choices"].clone();
+    let alone: Vec<Value> = bodies.iter().map(ask).collect();
+    assert!(alone.iter().all(|choices| choices[0]["text"].is_string()), "{alone:?}");
+    let together: Vec<Value> = std::thread::scope(|scope| {
+        let asked: Vec<_> = bodies.iter().map(|body| scope.spawn(|| ask(body))).collect();
+        asked.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(together, alone);
+    let (free, blocks) = server.audit().unwrap();
+    assert_eq!(free, blocks);
 }

@@ -23,8 +23,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts the program with these options of `gpulab serve`, at a free port; what it logs goes to a file.
-    pub fn start(program: &Path, options: &[String], log: &Path) -> Result<Served> {
+    /// Starts the program with these options of `gpulab serve`, at a free port, with `more` in its environment; what it logs goes to a file.
+    pub fn start(program: &Path, options: &[String], more: &[(&str, &str)], log: &Path) -> Result<Served> {
         let begin = Instant::now();
         let log = std::fs::File::options().create(true).append(true).open(log).map_err(Error::io(
             log,
@@ -33,7 +33,7 @@ impl Served {
         ))?;
         let mut command = Command::new(program);
         command.args(["serve", "--port", "0"]).args(options);
-        command.env("GPULAB_SERVE_TOKEN", TOKEN).stdout(Stdio::piped()).stderr(log);
+        command.env("GPULAB_SERVE_TOKEN", TOKEN).envs(more.iter().copied()).stdout(Stdio::piped()).stderr(log);
         let mut child =
             command.spawn().map_err(Error::io(program, "start", "build it: cargo build --release -p gpulab-cli"))?;
         let mut line = String::new();

@@ -1,24 +1,34 @@
 //! A Llama on the course's own kernels: all texts of a step are one matrix, keys and values stay in the scheduler's blocks.
 
 use super::candle::{CandleText, parts};
-use super::model::{SamplingParams, ServedModel, TextCodec};
+use super::model::{SamplingParams, ServedModel, TextCodec, Turn};
 use super::options::Options;
 use crate::scheduler::{RequestId, Step};
 use gpulab_measure::{Error, Result};
 use gpulab_nn::Gpu;
-use gpulab_nn::engine::{BatchEngine, BatchLimits};
+use gpulab_nn::engine::{BatchEngine, BatchLimits, EngineConfig, RandomWeights};
 use gpulab_nn::gpt::{Sampler, Sampling as Choice};
 use gpulab_nn::llama::{GgufFile, UnpackedLlama};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A Llama from a GGUF file, in bf16 on a GPU, before its cache is there.
-#[derive(Debug)]
+/// A Llama in bf16 on a GPU, before its cache is there.
 pub struct BatchedModel {
-    weights: UnpackedLlama,
-    text: CandleText,
+    weights: Weights,
+    text: Arc<dyn TextCodec>,
     gpu: Gpu,
+}
+
+enum Weights {
+    Unpacked(UnpackedLlama),
+    Random(RandomWeights),
+}
+
+/// The text of a model that was never trained: a byte is a token, and a token is written as its number.
+struct Numbers {
+    name: String,
+    config: EngineConfig,
 }
 
 /// A model with its cache, and how the tokens of each request are chosen; nothing where the likeliest is taken.
@@ -28,6 +38,12 @@ struct Served {
 }
 
 impl BatchedModel {
+    /// Random weights in that shape: to measure, not to read. What it answers is numbers.
+    pub fn random(name: &str, config: EngineConfig, gpu: &Gpu) -> BatchedModel {
+        let weights = Weights::Random(RandomWeights { config, seed: 1 });
+        BatchedModel { weights, text: Arc::new(Numbers { name: name.to_string(), config }), gpu: gpu.clone() }
+    }
+
     /// Loads a GGUF file of a Llama for texts of at most `context` tokens. Clients see the file's name.
     ///
     /// # Errors
@@ -37,17 +53,24 @@ impl BatchedModel {
         let weights = UnpackedLlama::load(&file, context)?;
         let config = weights.config();
         let text = CandleText::of_llama(&file, config.context, config.vocabulary)?;
-        Ok(BatchedModel { weights, text, gpu: gpu.clone() })
+        Ok(BatchedModel { weights: Weights::Unpacked(weights), text: Arc::new(text), gpu: gpu.clone() })
+    }
+
+    fn config(&self) -> EngineConfig {
+        match &self.weights {
+            Weights::Unpacked(weights) => weights.config(),
+            Weights::Random(weights) => weights.config,
+        }
     }
 
     /// The longest text that it reads, in tokens.
     pub fn context(&self) -> usize {
-        self.weights.config().context
+        self.config().context
     }
 
     /// Bytes of a token's keys and values.
     pub fn cache_bytes_a_token(&self) -> usize {
-        self.weights.config().cache_bytes(1)
+        self.config().cache_bytes(1)
     }
 
     /// The two halves that [`super::Server::start`] takes, with a cache of `options.blocks` blocks of `options.block_size` tokens.
@@ -61,8 +84,51 @@ impl BatchedModel {
             blocks: options.blocks,
             block_size: options.block_size,
         };
-        let engine = BatchEngine::new(&self.gpu, &self.weights.config(), &self.weights, limits)?;
-        Ok((Box::new(Served { engine, samplers: HashMap::new() }), Arc::new(self.text)))
+        let config = self.config();
+        let engine = match &self.weights {
+            Weights::Unpacked(weights) => BatchEngine::new(&self.gpu, &config, weights, limits),
+            Weights::Random(weights) => BatchEngine::new(&self.gpu, &config, weights, limits),
+        }?;
+        Ok((Box::new(Served { engine, samplers: HashMap::new() }), self.text))
+    }
+}
+
+impl std::fmt::Debug for BatchedModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BatchedModel").field("config", &self.config()).finish_non_exhaustive()
+    }
+}
+
+impl TextCodec for Numbers {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.config.vocabulary
+    }
+
+    fn context(&self) -> usize {
+        self.config.context
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        Ok(text.bytes().map(u32::from).collect())
+    }
+
+    fn decode(&self, tokens: &[u32]) -> String {
+        tokens.iter().map(|token| format!("{token} ")).collect()
+    }
+
+    fn chat(&self, _turns: &[Turn]) -> Result<String> {
+        Err(Error::unsupported(
+            format!("a chat with `{}`, whose weights are random", self.name),
+            "let it continue a text, to measure: POST /v1/completions",
+        ))
+    }
+
+    fn ends(&self, _token: u32) -> bool {
+        false
     }
 }
 
