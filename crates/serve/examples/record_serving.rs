@@ -1,4 +1,4 @@
-//! How fast a server answers so many clients at once, beside another server that speaks the same interface, asked in turns.
+//! How fast a server answers so many clients at once, beside another server that speaks the same interface, asked alternately.
 //!
 //! `cargo run --release -p gpulab-serve --features server --example record_serving -- target/release/gpulab OUT [--peer ADDRESS --name NAME]
 //! [--clients 1,8] [--prompt 128] [--answer 64] [--requests 16] [--rounds 5] [-- OPTIONS OF gpulab serve]` starts `gpulab serve`, lets so
@@ -148,7 +148,7 @@ fn main() -> Result<()> {
     let mut csv = "time,commit,machine,server,clients,what,value,unit,samples,p10,p90\n".to_string();
     let mut page = format!(
         "# Servers beside each other\n\n<!-- written by record_serving -->\n\nEach client sends {requests} requests, one after the other: a prompt of {prompt} words, at most {answer} tokens \
-         answered. {rounds} rounds, the servers in turns; {}.\n`record_serving {}`; ours: {}\n\n| clients | server | answered tokens/s | all tokens/s | first token, median | \
+         answered. {rounds} rounds, the servers alternately; {}.\n`record_serving {}`; ours: {}\n\n| clients | server | answered tokens/s | all tokens/s | first token, median | \
          its 99th percentile |\n| ---: | --- | ---: | ---: | ---: | ---: |\n",
         stamp.replace(',', ", "),
         given.join(" "),
