@@ -67,8 +67,9 @@ fn ask(address: SocketAddr, load: &Load, seed: usize) -> std::io::Result<(f64, u
             first = Some(begin.elapsed().as_secs_f64() * 1e3);
         }
     })?;
-    let usage = told.body.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
-    let usage = usage.filter(|event| event["usage"].is_object()).next_back();
+    let mut events =
+        told.body.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+    let usage = events.rfind(|event| event["usage"].is_object());
     let count = |name: &str| usage.as_ref().and_then(|event| event["usage"][name].as_u64());
     match (first, count("prompt_tokens"), count("completion_tokens")) {
         (Some(first), Some(read), Some(answered)) if told.status == 200 => Ok((first, read, answered)),
