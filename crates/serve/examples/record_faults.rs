@@ -353,7 +353,8 @@ fn main() -> Result<()> {
     for problem in findings.wrong.iter().take(20) {
         println!("WRONG {problem}");
     }
-    let stamp = format!("{},{},{}", results::now_utc(), results::commit(), cpu_info::info().short_name());
+    let (now, commit, machine) = (results::now_utc(), results::commit(), cpu_info::info().short_name());
+    let stamp = format!("{now},{commit},\"{machine}\"");
     let mut csv = "time,commit,machine,what,value,unit\n".to_string();
     let mut page = format!(
         "# A server, and clients that do everything wrong\n\n<!-- written by record_faults -->\n\n{} requests by {clients} clients at once to \
@@ -364,7 +365,7 @@ fn main() -> Result<()> {
             .as_deref()
             .and_then(Path::file_name)
             .map_or("the course's GPT".into(), |name| name.to_string_lossy().into_owned()),
-        stamp.replace(',', ", "),
+        format_args!("{now}, {commit}, {machine}"),
         given.join(" ")
     );
     for (kind, name, _, _) in KINDS {

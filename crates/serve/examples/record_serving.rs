@@ -145,13 +145,14 @@ fn main() -> Result<()> {
     let served = Served::start(program, options, &[], &log)?;
     let mut sides = vec![("gpulab serve".to_string(), served.address)];
     sides.extend(peer.map(|address| (name, address)));
-    let stamp = format!("{},{},{}", results::now_utc(), results::commit(), cpu_info::info().short_name());
+    let (now, commit, machine) = (results::now_utc(), results::commit(), cpu_info::info().short_name());
+    let stamp = format!("{now},{commit},\"{machine}\"");
     let mut csv = "time,commit,machine,server,clients,what,value,unit,samples,p10,p90\n".to_string();
     let mut page = format!(
         "# Servers beside each other\n\n<!-- written by record_serving -->\n\nEach client sends {requests} requests, one after the other: a prompt of {prompt} words, at most {answer} tokens \
          answered. {rounds} rounds, the servers alternately; {}.\n`record_serving {}`; ours: {}\n\n| clients | server | answered tokens/s | all tokens/s | first token, median | \
          its 99th percentile |\n| ---: | --- | ---: | ---: | ---: | ---: |\n",
-        stamp.replace(',', ", "),
+        format_args!("{now}, {commit}, {machine}"),
         given.join(" "),
         served.said.trim_end()
     );
