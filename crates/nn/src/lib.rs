@@ -25,8 +25,8 @@ pub use candle_core::{DType, Device, Tensor};
 pub use cnn::StepClock;
 pub use device::DeviceKind;
 pub use flash::{FlashOp, plain_attention};
-/// The decode engine, which takes a GPT-2's [`gpt::Weights`].
 pub use gpulab::gpu::Gpu;
+/// The decode engine, which takes a GPT-2's [`gpt::Weights`].
 pub use gpulab_kernels::engine;
 pub use gpulab_kernels::engine::TextPart;
 pub use paged::PagedCache;

@@ -23,16 +23,14 @@
 //! # Ok::<(), Error>(())
 //! ```
 
-use super::model::frequency;
+use super::model::{angles, rows_in_bf16};
 use super::{EngineConfig, EngineWeights, Family, Matrix};
 use crate::ladder::operator;
 use crate::products::{Into, Products, Sides};
-use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Kernel, LtEpilogue, LtExtra};
 use gpulab::launch::{LaunchConfig, Source};
-use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 const THREADS: u32 = 128;
 /// Of `batch_best`.
@@ -165,19 +163,7 @@ impl BatchEngine {
         let kernels =
             file.kernels.iter().map(|name| Ok((*name, module.kernel(name)?))).collect::<Result<HashMap<_, _>>>()?;
         let matrix = |parts: &[Matrix], layer: usize| -> Result<Buffer<u16>> {
-            let mut bits = Vec::new();
-            for part in parts {
-                let [rows, columns] = config.shape(*part);
-                let begin = bits.len();
-                bits.resize(begin + rows * columns, 0);
-                bits[begin..].par_chunks_mut(columns).enumerate().for_each_init(
-                    || vec![0.0; columns],
-                    |row, (at, to)| {
-                        weights.row(*part, layer, at, row);
-                        to.iter_mut().zip(row).for_each(|(to, x)| *to = cpu::bf16_from_f32(*x));
-                    },
-                );
-            }
+            let bits: Vec<u16> = parts.iter().flat_map(|part| rows_in_bf16(config, weights, *part, layer)).collect();
             gpu.to_device(&bits)
         };
         let layers = (0..config.layers).map(|layer| {
@@ -190,18 +176,11 @@ impl BatchEngine {
             })
         });
         let layers = layers.collect::<Result<Vec<Layer>>>()?;
-        let angles = (0..config.context).flat_map(|position| {
-            (0..head / 2).flat_map(move |i| {
-                let angle = position as f64 * frequency(config, i);
-                [angle.cos() as f32, angle.sin() as f32]
-            })
-        });
-        let angles: Vec<f32> = angles.collect();
         let mut engine = BatchEngine {
             products: Products::new(gpu, matches!(gpu, Gpu::Simulated(_)))?,
             table: matrix(&[Matrix::Table], 0)?,
             vectors: gpu.to_device(&weights.vectors())?,
-            angles: gpu.to_device(&angles)?,
+            angles: gpu.to_device(&angles(config))?,
             plan: gpu.zeros(4 * rows + texts * (1 + config.context.div_ceil(block_size)))?,
             x: gpu.zeros(rows * width)?,
             normed: gpu.zeros(rows.max(texts) * width)?,
@@ -228,26 +207,19 @@ impl BatchEngine {
         if matches!(self.gpu, Gpu::Simulated(_)) {
             return Ok(());
         }
-        let most = self.limits.rows.max(self.limits.texts);
-        let mut sizes: Vec<usize> = (1..=most).map(|rows| padded(rows, most)).collect();
-        sizes.dedup();
-        for rows in sizes {
-            if rows <= self.limits.rows {
-                self.multiply_layer(0, rows)?;
-            }
-            if rows <= self.limits.texts {
-                self.multiply_table(rows)?;
-            }
+        let BatchLimits { rows, texts, .. } = self.limits;
+        let sizes = |most: usize| (1..=most).map(move |rows| padded(rows, most)).collect::<BTreeSet<usize>>();
+        for rows in sizes(rows) {
+            self.multiply_qkv(0, rows)?;
+            self.multiply_out(0, rows)?;
+            self.multiply_up(0, rows)?;
+            self.multiply_down(0, rows)?;
+        }
+        for rows in sizes(texts) {
+            self.multiply_table(rows)?;
         }
         self.gpu.synchronize()?;
-        self.x.copy_from(&vec![0.0; self.limits.rows * self.config.width])
-    }
-
-    fn multiply_layer(&mut self, layer: usize, rows: usize) -> Result<()> {
-        self.multiply_qkv(layer, rows)?;
-        self.multiply_out(layer, rows)?;
-        self.multiply_up(layer, rows)?;
-        self.multiply_down(layer, rows)
+        self.x.copy_from(&vec![0.0; rows * self.config.width])
     }
 
     /// The model's shape.

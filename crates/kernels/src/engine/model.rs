@@ -294,26 +294,8 @@ pub struct EngineModel {
 impl EngineModel {
     pub(super) fn laid_out(gpu: &Gpu, packing: Packing, weights: &impl EngineWeights) -> Result<EngineModel> {
         let config = &packing.config;
-        let table = |matrix: Matrix| -> Vec<u16> {
-            let [rows, columns] = config.shape(matrix);
-            let mut bits = vec![0; rows * columns];
-            bits.par_chunks_mut(columns).enumerate().for_each_init(
-                || vec![0.0; columns],
-                |row, (at, to)| {
-                    weights.row(matrix, 0, at, row);
-                    to.iter_mut().zip(row).for_each(|(to, x)| *to = cpu::bf16_from_f32(*x));
-                },
-            );
-            bits
-        };
+        let table = |matrix: Matrix| rows_in_bf16(config, weights, matrix, 0);
         let positions = if config.family == Family::Gpt2 { table(Matrix::Positions) } else { vec![0; 8] };
-        let mut angles = Vec::new();
-        for position in 0..config.context {
-            angles.extend((0..config.head / 2).flat_map(|i| {
-                let angle = position as f64 * frequency(config, i);
-                [angle.cos() as f32, angle.sin() as f32]
-            }));
-        }
         let vectors = weights.vectors();
         let (layer, last) = config.vector_lengths();
         assert_eq!(vectors.len(), config.layers * layer + last, "the vectors of all layers, and of the last norm");
@@ -325,7 +307,7 @@ impl EngineModel {
             vectors: gpu.to_device(&vectors)?,
             table: gpu.to_device(&table(Matrix::Table))?,
             positions: gpu.to_device(&positions)?,
-            angles: gpu.to_device(&angles)?,
+            angles: gpu.to_device(&angles(config))?,
         })
     }
 
@@ -338,6 +320,37 @@ impl EngineModel {
     pub fn bytes_a_token(&self, positions: usize) -> usize {
         self.weights.bytes() + self.vectors.bytes() + self.config.cache_bytes(positions)
     }
+}
+
+/// A matrix of a layer (0 for those that no layer has), row by row.
+pub(super) fn rows_in_bf16(
+    config: &EngineConfig,
+    weights: &impl EngineWeights,
+    matrix: Matrix,
+    layer: usize,
+) -> Vec<u16> {
+    let [rows, columns] = config.shape(matrix);
+    let mut bits = vec![0; rows * columns];
+    bits.par_chunks_mut(columns).enumerate().for_each_init(
+        || vec![0.0; columns],
+        |row, (at, to)| {
+            weights.row(matrix, layer, at, row);
+            to.iter_mut().zip(row).for_each(|(to, x)| *to = cpu::bf16_from_f32(*x));
+        },
+    );
+    bits
+}
+
+/// Cosine and sine of each position and pair.
+pub(super) fn angles(config: &EngineConfig) -> Vec<f32> {
+    let mut angles = Vec::new();
+    for position in 0..config.context {
+        angles.extend((0..config.head / 2).flat_map(|i| {
+            let angle = position as f64 * frequency(config, i);
+            [angle.cos() as f32, angle.sin() as f32]
+        }));
+    }
+    angles
 }
 
 pub(super) fn frequency(config: &EngineConfig, pair: usize) -> f64 {

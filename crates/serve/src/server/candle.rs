@@ -47,12 +47,11 @@ impl CandleModel {
     /// # Errors
     /// As [`ChatModel::load`] and [`LanguageModel::load`].
     pub fn load(path: &Path, device: &Device) -> Result<CandleModel> {
-        let name = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() {
             let LanguageModel { gpt, tokenizer } = LanguageModel::load(path, device, DType::F32)?;
             let config = gpt.config();
             let text = CandleText {
-                name: name(path.file_name()),
+                name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
                 ends: tokenizer.end().into_iter().collect(),
                 tokenizer,
                 template: None,
