@@ -3,8 +3,9 @@
 #include "../gpt_step/rows.cuh"
 
 constexpr int GROUPED = HEADS / KV_HEADS, WARPS = THREADS / 32;
-// A head's numbers lie in LANES lanes, eight in each; a warp reads POSITIONS positions at once.
-constexpr int LANES = HEAD / 8, POSITIONS = 32 / LANES, STRIDE = WARPS * POSITIONS;
+constexpr int ATTENDERS = 256; // threads of batch_attend
+// A head's numbers lie in LANES lanes, eight in each; a block reads STRIDE positions at once.
+constexpr int LANES = HEAD / 8, STRIDE = ATTENDERS / LANES;
 constexpr float EPSILON = 1e-5f;
 constexpr int SEARCHERS = 1024; // threads of batch_best
 constexpr int ROW = (HEADS + 2 * KV_HEADS) * HEAD; // of q, k and v
@@ -12,7 +13,7 @@ static_assert(HEADS % KV_HEADS == 0 && HEAD % 8 == 0 && 32 % LANES == 0, "heads 
 static_assert(WIDTH % 8 == 0 && INNER % 8 == 0, "rows are read by eights");
 
 // `plan` holds what the host says of a step, one list behind the other: of each row its token, its position, where it stands in the pool,
-// and where its text's blocks begin in the list behind.
+// and where its text's blocks begin in the last list; which rows logits are asked of, and which have an attention of their own.
 
 // The embedding of each row's token.
 extern "C" __global__ void __launch_bounds__(THREADS) batch_embed(const bf16 *table, const int *plan, float *x) {
@@ -54,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // Turns each row's queries and keys by its position (RoPE: i with i + HEAD / 2), and puts keys and values where they stay: the keys of all
-// slots, then the values; of a block of slots one head after the other.
+// slots, then the values; of a block of slots one head after the other. A row without a place (-1) leaves none.
 extern "C" __global__ void __launch_bounds__(THREADS)
     batch_rope(bf16 *qkv, const float *angles, const int *plan, int positions_at, int slots_at, int slots, bf16 *cache) {
     bf16 *row = qkv + (size_t)blockIdx.x * ROW;
@@ -68,23 +69,29 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         bf16 *own = row + head * HEAD;
         float a = own[i], b = own[i + HEAD / 2];
         bf16 first = __float2bfloat16(a * angle[0] - b * angle[1]), second = __float2bfloat16(b * angle[0] + a * angle[1]);
-        bf16 *to = head < HEADS ? own : place(head - HEADS);
-        to[i] = first;
-        to[i + HEAD / 2] = second;
+        if (head < HEADS || slot >= 0) {
+            bf16 *to = head < HEADS ? own : place(head - HEADS);
+            to[i] = first;
+            to[i + HEAD / 2] = second;
+        }
     }
     bf16 *values = row + (HEADS + KV_HEADS) * HEAD;
-    for (int i = threadIdx.x; i < KV_HEADS * HEAD; i += THREADS) {
+    for (int i = threadIdx.x; slot >= 0 && i < KV_HEADS * HEAD; i += THREADS) {
         place(i / HEAD)[(size_t)slots * KV_HEADS * HEAD + i % HEAD] = values[i];
     }
 }
 
-// What each row's heads gather from their text, up to their own position. A block takes a row, and all heads of queries that share a head
-// of keys; LANES lanes go through every STRIDE-th position with an online softmax of their own, and these are put together at the end.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    batch_attend(const bf16 *qkv, const bf16 *cache, const int *plan, int positions_at, int texts_at, int tables_at, int slots,
-                 bf16 *attended) {
-    int row = blockIdx.x, head = blockIdx.y, lane = threadIdx.x % 32, part = lane % LANES;
+// What rows' heads gather from their text, up to their own position; `rows_at`: where the plan lists these rows. A block takes a row, all
+// heads of queries that share a head of keys, and one of `splits` parts of the text; LANES lanes go through every STRIDE-th position with
+// an online softmax of their own, which are put together at the end. Of several parts each leaves what it has in `parts`.
+extern "C" __global__ void __launch_bounds__(ATTENDERS)
+    batch_attend(const bf16 *qkv, const bf16 *cache, const int *plan, int rows_at, int positions_at, int texts_at, int tables_at,
+                 int slots, int splits, float *parts, bf16 *attended) {
+    int row = plan[rows_at + blockIdx.x], head = blockIdx.y, lane = threadIdx.x % 32, part = lane % LANES, warp = threadIdx.x / 32;
     int own = threadIdx.x / LANES, keys = plan[positions_at + row] + 1;
+    // Whole rounds, so that no position is in two parts.
+    int each = (keys + splits * STRIDE - 1) / (splits * STRIDE) * STRIDE;
+    int begin = blockIdx.z * each, end = min(keys, begin + each);
     const int *blocks = plan + tables_at + plan[texts_at + row];
     const bf16 *values = cache + (size_t)slots * KV_HEADS * HEAD;
     float q[GROUPED][8], most[GROUPED], sum[GROUPED], gathered[GROUPED][8];
@@ -101,9 +108,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     // All lanes go round equally often: they exchange their shares of a score.
 #pragma unroll 4
-    for (int first = 0; first < keys; first += STRIDE) {
-        bool there = first + own < keys;
-        int position = there ? first + own : keys - 1;
+    for (int first = begin; first < end; first += STRIDE) {
+        bool there = first + own < end;
+        int position = there ? first + own : end - 1;
         size_t at = (((size_t)blocks[position / BLOCK] * KV_HEADS + head) * BLOCK + position % BLOCK) * HEAD + part * 8;
         Eight k = load_8(cache + at), v = load_8(values + at);
 #pragma unroll
@@ -127,32 +134,71 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             }
         }
     }
-    __shared__ float mosts[GROUPED][STRIDE], sums[GROUPED][STRIDE], all[GROUPED][STRIDE][HEAD];
+    // First the lanes of a warp that hold the same numbers of the head, then the warps.
+    __shared__ float mosts[GROUPED][ATTENDERS / 32], sums[GROUPED][ATTENDERS / 32], all[GROUPED][ATTENDERS / 32][HEAD];
 #pragma unroll
     for (int g = 0; g < GROUPED; ++g) {
-        if (part == 0) {
-            mosts[g][own] = most[g];
-            sums[g][own] = sum[g];
-        }
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            all[g][own][part * 8 + i] = gathered[g][i];
+        for (int distance = 16; distance >= LANES; distance /= 2) {
+            float other = __shfl_xor_sync(~0u, most[g], distance), now = fmaxf(most[g], other);
+            float kept = exp2f(most[g] - now), taken = exp2f(other - now);
+            most[g] = now;
+            sum[g] = sum[g] * kept + __shfl_xor_sync(~0u, sum[g], distance) * taken;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                gathered[g][i] = gathered[g][i] * kept + __shfl_xor_sync(~0u, gathered[g][i], distance) * taken;
+            }
+        }
+        if (lane == 0) {
+            mosts[g][warp] = most[g], sums[g][warp] = sum[g];
+        }
+        if (lane < LANES) {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                all[g][warp][part * 8 + i] = gathered[g][i];
+            }
         }
     }
     __syncthreads();
-    for (int at = threadIdx.x; at < GROUPED * HEAD; at += THREADS) {
+    for (int at = threadIdx.x; at < GROUPED * HEAD; at += ATTENDERS) {
         int g = at / HEAD, i = at % HEAD;
         float largest = mosts[g][0], total = 0.0f, weighted = 0.0f;
-        for (int other = 1; other < STRIDE; ++other) {
+        for (int other = 1; other < ATTENDERS / 32; ++other) {
             largest = fmaxf(largest, mosts[g][other]);
         }
-        for (int other = 0; other < STRIDE; ++other) {
+        for (int other = 0; other < ATTENDERS / 32; ++other) {
             float factor = exp2f(mosts[g][other] - largest);
             total += factor * sums[g][other];
             weighted += factor * all[g][other][i];
         }
-        attended[((size_t)row * HEADS + head * GROUPED + g) * HEAD + i] = __float2bfloat16(weighted / total);
+        if (splits == 1) {
+            attended[((size_t)row * HEADS + head * GROUPED + g) * HEAD + i] = __float2bfloat16(weighted / total);
+        } else {
+            float *to = parts + (((size_t)blockIdx.x * HEADS + head * GROUPED + g) * splits + blockIdx.z) * (HEAD + 2);
+            to[i] = weighted;
+            if (i == 0) {
+                to[HEAD] = largest, to[HEAD + 1] = total;
+            }
+        }
     }
+}
+
+// Puts the parts of batch_attend together. A block takes a row's head.
+extern "C" __global__ void __launch_bounds__(HEAD)
+    batch_gather(const float *parts, const int *plan, int rows_at, int splits, bf16 *attended) {
+    int head = blockIdx.y, i = threadIdx.x;
+    const float *from = parts + ((size_t)blockIdx.x * HEADS + head) * splits * (HEAD + 2);
+    float largest = from[HEAD], total = 0.0f, weighted = 0.0f;
+    for (int part = 1; part < splits; ++part) {
+        largest = fmaxf(largest, from[part * (HEAD + 2) + HEAD]);
+    }
+    for (int part = 0; part < splits; ++part) {
+        const float *own = from + part * (HEAD + 2);
+        float factor = exp2f(own[HEAD] - largest);
+        total += factor * own[HEAD + 1];
+        weighted += factor * own[i];
+    }
+    attended[((size_t)plan[rows_at + blockIdx.x] * HEADS + head) * HEAD + i] = __float2bfloat16(weighted / total);
 }
 
 // SwiGLU: of each row the gates, then the other half.

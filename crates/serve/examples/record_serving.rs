@@ -3,7 +3,9 @@
 //! `cargo run --release -p gpulab-serve --features server --example record_serving -- target/release/gpulab OUT [--peer ADDRESS --name NAME]
 //! [--clients 1,8] [--prompt 128] [--answer 64] [--requests 16] [--rounds 5] [-- OPTIONS OF gpulab serve]` starts `gpulab serve`, lets so
 //! many clients send one request after the other, each with a prompt of its own, and writes OUT.csv and OUT.md. A peer, such as llama.cpp's
-//! `llama-server`, is started by hand; rounds alternate. Prompts are words that a seed draws; tokens are counted by each server.
+//! `llama-server`, is started by hand; rounds alternate. Prompts are words that a seed draws, or with `--characters` so many characters (tokens of
+//! a model with random weights); tokens are counted by each server. `--half` adds, for each count of clients, requests that come by chance (Poisson)
+//! half as often as that many clients had them answered.
 
 mod client;
 
@@ -17,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const WORDS: [&str; 24] = [
     "river", "seven", "paper", "window", "green", "north", "signal", "memory", "garden", "orange", "winter", "circle",
@@ -29,6 +31,8 @@ struct Load {
     clients: usize,
     requests: usize,
     prompt: usize,
+    /// Whether the prompt is so many characters, and not words.
+    characters: bool,
     answer: usize,
 }
 
@@ -41,6 +45,8 @@ struct Round {
     answered: u64,
     /// Of each request, until its first piece of text.
     first_ms: Vec<f64>,
+    /// Between two steps of the model.
+    between_us: Option<f64>,
 }
 
 /// A request, timed until its first piece of text and to its end.
@@ -52,8 +58,12 @@ fn ask(address: SocketAddr, load: &Load, seed: usize) -> std::io::Result<(f64, u
             WORDS[(state >> 33) as usize % WORDS.len()]
         })
         .collect();
+    let mut prompt = words.join(" ");
+    if load.characters {
+        prompt.truncate(load.prompt);
+    }
     let body = json!({
-        "prompt": words.join(" "), "max_tokens": load.answer, "temperature": 0, "stream": true,
+        "prompt": prompt, "max_tokens": load.answer, "temperature": 0, "stream": true,
         "stream_options": {"include_usage": true},
     });
     let body = body.to_string();
@@ -81,9 +91,45 @@ fn ask(address: SocketAddr, load: &Load, seed: usize) -> std::io::Result<(f64, u
     }
 }
 
+/// Requests that come by chance, `rate` of them a second on average, whoever is still waiting: until each one's first piece of text, in ms.
+fn by_chance(address: SocketAddr, load: &Load, rate: f64, count: usize) -> Result<Vec<f64>> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut at = 0.0;
+    let times = (0..count).map(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        at -= (((state >> 11) as f64 + 1.0) / (1_u64 << 53) as f64).ln() / rate;
+        at
+    });
+    let (times, begin) = (times.collect::<Vec<f64>>(), Instant::now());
+    let told: Vec<std::io::Result<f64>> = std::thread::scope(|scope| {
+        let clients = times.iter().enumerate().map(|(number, at)| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_secs_f64(*at).saturating_sub(begin.elapsed()));
+                ask(address, load, 77 * 100_003 + number).map(|(first, ..)| first)
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
+    });
+    told.into_iter().collect::<std::io::Result<Vec<f64>>>().map_err(|error| {
+        Error::unsupported(format!("a request by chance to {address} failed: {error}"), "see the server's log")
+    })
+}
+
+/// Seconds that the model has computed in all, and steps: what is between them is the server's. Nothing of a peer.
+fn computed(address: SocketAddr) -> Option<(f64, f64)> {
+    let mut stream = connect(address).ok()?;
+    stream.write_all(&head("GET", "/metrics", Some(TOKEN), "text/plain", 0)).ok()?;
+    let told = receive(&mut BufReader::new(stream), usize::MAX, &mut |_| ()).ok()?;
+    let number =
+        |name: &str| -> Option<f64> { told.body.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()) };
+    Some((number("gpulab_serve_step_seconds_sum")?, number("gpulab_serve_step_seconds_count")?))
+}
+
 /// All clients send their requests, one after the other.
 fn round(address: SocketAddr, load: &Load, seed: usize) -> Result<Round> {
     let (left, all) = (AtomicUsize::new(load.requests * load.clients), Mutex::new((Round::default(), Vec::new())));
+    let before = computed(address);
     let begin = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..load.clients {
@@ -105,6 +151,9 @@ fn round(address: SocketAddr, load: &Load, seed: usize) -> Result<Round> {
     });
     let (mut found, failed) = all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     found.seconds = begin.elapsed().as_secs_f64();
+    found.between_us = before
+        .zip(computed(address))
+        .map(|((before, steps), (after, more))| 1e6 * (found.seconds - (after - before)) / (more - steps).max(1.0));
     match failed.first() {
         Some(error) => Err(Error::unsupported(
             format!("{} requests to {address} failed: {error}", failed.len()),
@@ -120,6 +169,7 @@ fn main() -> Result<()> {
     let (own, options) = (&given[..at], given.get(at + 1..).unwrap_or_default());
     let (mut places, mut peer, mut name, mut counts) = (Vec::new(), None, "peer".to_string(), vec![1, 8]);
     let (mut prompt, mut answer, mut requests, mut rounds) = (128, 64, 16, 5);
+    let (mut characters, mut half) = (false, false);
     let mut arguments = own.iter();
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().unwrap_or_else(|| panic!("{argument} needs a value")).clone();
@@ -129,6 +179,8 @@ fn main() -> Result<()> {
             "--name" => name = value(),
             "--clients" => counts = value().split(',').map(|one| number(one.to_string())).collect(),
             "--prompt" => prompt = number(value()),
+            "--characters" => characters = true,
+            "--half" => half = true,
             "--answer" => answer = number(value()),
             "--requests" => requests = number(value()),
             "--rounds" => rounds = number(value()),
@@ -148,16 +200,18 @@ fn main() -> Result<()> {
     let (now, commit, machine) = (results::now_utc(), results::commit(), cpu_info::info().short_name());
     let stamp = format!("{now},{commit},\"{machine}\"");
     let mut csv = "time,commit,machine,server,clients,what,value,unit,samples,p10,p90\n".to_string();
+    let unit = if characters { "characters" } else { "words" };
     let mut page = format!(
-        "# Servers beside each other\n\n<!-- written by record_serving -->\n\nEach client sends {requests} requests, one after the other: a prompt of {prompt} words, at most {answer} tokens \
+        "# Servers beside each other\n\n<!-- written by record_serving -->\n\nEach client sends {requests} requests, one after the other: a prompt of {prompt} {unit}, at most {answer} tokens \
          answered. {rounds} rounds, the servers alternately; {}.\n`record_serving {}`; ours: {}\n\n| clients | server | answered tokens/s | all tokens/s | first token, median | \
          its 99th percentile |\n| ---: | --- | ---: | ---: | ---: | ---: |\n",
         format_args!("{now}, {commit}, {machine}"),
         given.join(" "),
         served.said.trim_end()
     );
+    let mut between_steps = Vec::new();
     for clients in counts {
-        let load = Load { clients, requests, prompt, answer };
+        let load = Load { clients, requests, prompt, characters, answer };
         let mut found = vec![Vec::new(); sides.len()];
         // What is loaded or allocated at first is not timed.
         for (_, address) in &sides {
@@ -192,6 +246,16 @@ fn main() -> Result<()> {
                 "{stamp},{name},{clients},first token: p99,{late:.4},ms,{},{late:.4},{late:.4}",
                 first.len()
             );
+            let between: Vec<f64> = rounds.iter().filter_map(|round| round.between_us).collect();
+            if !between.is_empty() {
+                let Summary { median, p10, p90, .. } = Summary::of(&between);
+                let _ = writeln!(
+                    csv,
+                    "{stamp},{name},{clients},between two steps,{median:.1},µs,{},{p10:.1},{p90:.1}",
+                    between.len()
+                );
+                between_steps.push(format!("{clients} clients, {} µs", figures(median)));
+            }
             let median = |samples: &[f64]| figures(Summary::of(samples).median);
             let _ = writeln!(
                 page,
@@ -199,6 +263,30 @@ fn main() -> Result<()> {
                 median(&answered),
                 median(&all),
                 median(&first),
+                figures(late)
+            );
+        }
+        if half {
+            let requests: Vec<f64> = found[0].iter().map(|round| round.first_ms.len() as f64 / round.seconds).collect();
+            let rate = Summary::of(&requests).median / 2.0;
+            let mut first = by_chance(sides[0].1, &load, rate, (requests.len() * 40).max(200))?;
+            first.sort_by(f64::total_cmp);
+            let late = first[(first.len() * 99).div_ceil(100) - 1];
+            let Summary { median, p10, p90, .. } = Summary::of(&first);
+            for (what, value, low, high) in [("median", median, p10, p90), ("p99", late, late, late)] {
+                let _ = writeln!(
+                    csv,
+                    "{stamp},{},{clients},first token at half the load: {what},{value:.4},ms,{},{low:.4},{high:.4}",
+                    sides[0].0,
+                    first.len()
+                );
+            }
+            let _ = writeln!(
+                page,
+                "| half of {clients}: {} requests/s by chance | {} | | | {} ms | {} ms |",
+                figures(rate),
+                sides[0].0,
+                figures(median),
                 figures(late)
             );
         }
@@ -212,7 +300,8 @@ fn main() -> Result<()> {
     }
     let _ = writeln!(
         page,
-        "\nMemory of our process at the end: {:.0} MB; it answered {:.2} s after its start.",
+        "\nBetween two steps of our model: {}.\n\nMemory of our process at the end: {:.0} MB; it answered {:.2} s after its start.",
+        between_steps.join("; "),
         served.resident() / 1e6,
         served.start_s
     );

@@ -2,7 +2,8 @@
 //!
 //! Rows of all texts are one matrix, so that a step reads each weight once, however many texts take part: products are cuBLASLt's, in bf16
 //! with sums in f32; what stands between them is `kernels/engine/batch.cu`. A row's attention goes through its own text's blocks where they
-//! lie (paged attention); of texts of which more tokens are read (a prompt's part) each token is a row.
+//! lie (paged attention); the rows of a prompt's part go through them together, on tensor cores (`kernels/engine/prompt.cu`), where heads
+//! are of 64, 128 or 256 numbers. A step in which each text reads one token is captured once for each number of texts, as a CUDA graph.
 //!
 //! # Example
 //! ```
@@ -28,13 +29,19 @@ use super::{EngineConfig, EngineWeights, Family, Matrix};
 use crate::ladder::operator;
 use crate::products::{Into, Products, Sides};
 use gpulab::error::{Error, Result};
-use gpulab::gpu::{Buffer, Gpu, Kernel, LtEpilogue, LtExtra};
+use gpulab::gpu::{Buffer, Gpu, Graph, Kernel, LtEpilogue, LtExtra};
 use gpulab::launch::{LaunchConfig, Source};
 use std::collections::{BTreeSet, HashMap};
 
 const THREADS: u32 = 128;
-/// Of `batch_best`.
+/// Of `batch_best`, `batch_attend` and `prompt_attend`.
 const SEARCHERS: u32 = 1024;
+const ATTENDERS: u32 = 256;
+const PROMPT_THREADS: u32 = 128;
+/// Rows of a tile of `prompt_attend`: tokens times the heads that share a head of keys.
+const TILE_ROWS: usize = 64;
+/// Parts of a text that blocks of their own take, at most.
+const MOST_SPLITS: usize = 16;
 
 /// A part of one text in a step: `tokens` stand at its positions `first ..`, and what is before them is in the cache already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +95,8 @@ pub struct BatchEngine {
     x: Buffer<f32>,
     normed: Buffer<u16>,
     qkv: Buffer<u16>,
+    /// What parts of texts leave, to be put together.
+    parts: Buffer<f32>,
     attended: Buffer<u16>,
     both: Buffer<u16>,
     units: Buffer<u16>,
@@ -97,6 +106,10 @@ pub struct BatchEngine {
     best: Buffer<i32>,
     /// Logits that the last step was asked for.
     asked: usize,
+    /// Blocks that run at once, to be filled.
+    places: usize,
+    /// Steps of one token a text, by their rows.
+    graphs: HashMap<usize, Graph>,
 }
 
 impl std::fmt::Debug for BatchEngine {
@@ -162,6 +175,15 @@ impl BatchEngine {
             gpu.compile(file.defines.iter().fold(plain, |source, (name, _)| source.define(name, value(name))))?;
         let kernels =
             file.kernels.iter().map(|name| Ok((*name, module.kernel(name)?))).collect::<Result<HashMap<_, _>>>()?;
+        let mut kernels = kernels;
+        if head.is_multiple_of(64) {
+            let file = operator("engine/prompt")?;
+            let plain = Source { defines: Vec::new(), ..file.source()? };
+            let module =
+                gpu.compile(file.defines.iter().fold(plain, |source, (name, _)| source.define(name, value(name))))?;
+            kernels.insert("prompt_attend", module.kernel("prompt_attend")?);
+        }
+        let places = 2 * gpu.multiprocessors().max(1) as usize;
         let matrix = |parts: &[Matrix], layer: usize| -> Result<Buffer<u16>> {
             let bits: Vec<u16> = parts.iter().flat_map(|part| rows_in_bf16(config, weights, *part, layer)).collect();
             gpu.to_device(&bits)
@@ -172,7 +194,8 @@ impl BatchEngine {
                 out: matrix(&[Matrix::Out], layer)?,
                 up: matrix(&[Matrix::Gate, Matrix::Up], layer)?,
                 down: matrix(&[Matrix::Down], layer)?,
-                cache: gpu.zeros(2 * blocks * block_size * config.keys())?,
+                // One block more than the pool has, for rows that only fill a graph.
+                cache: gpu.zeros(2 * (blocks + 1) * block_size * config.keys())?,
             })
         });
         let layers = layers.collect::<Result<Vec<Layer>>>()?;
@@ -181,10 +204,11 @@ impl BatchEngine {
             table: matrix(&[Matrix::Table], 0)?,
             vectors: gpu.to_device(&weights.vectors())?,
             angles: gpu.to_device(&angles(config))?,
-            plan: gpu.zeros(4 * rows + texts * (1 + config.context.div_ceil(block_size)))?,
+            plan: gpu.zeros(Lists::of(limits).tables + 1 + texts * config.context.div_ceil(block_size))?,
             x: gpu.zeros(rows * width)?,
             normed: gpu.zeros(rows.max(texts) * width)?,
             qkv: gpu.zeros(rows * config.shape(Matrix::Qkv)[0])?,
+            parts: gpu.zeros(places * heads / kv_heads * (head + 2))?,
             attended: gpu.zeros(rows * config.query())?,
             both: gpu.zeros(rows * 2 * inner)?,
             units: gpu.zeros(rows * inner)?,
@@ -192,6 +216,8 @@ impl BatchEngine {
             one: gpu.zeros(vocabulary)?,
             best: gpu.zeros(texts)?,
             asked: 0,
+            places,
+            graphs: HashMap::new(),
             gpu: gpu.clone(),
             config: *config,
             limits,
@@ -239,17 +265,47 @@ impl BatchEngine {
     /// there are more tokens or texts than the limits say; [`Error::Driver`]; in the simulator what a kernel did wrong.
     pub fn step(&mut self, parts: &[TextPart<'_>]) -> Result<()> {
         let plan = self.planned(parts)?;
-        let rows = parts.iter().map(|part| part.tokens.len()).sum::<usize>();
         self.plan.copy_from(&plan.numbers)?;
         self.asked = plan.asked;
-        let most = self.limits.rows;
-        let padded_rows = padded(rows, most);
-        let EngineConfig { kv_heads, width, .. } = self.config;
-        let slots = (self.limits.blocks * self.limits.block_size) as i32;
+        if !plan.alike || !matches!(self.gpu, Gpu::Cuda(_)) {
+            return self.queue(plan.work);
+        }
+        let gpu = self.gpu.clone();
+        let mut graph = match self.graphs.remove(&plan.work.rows) {
+            Some(graph) => graph,
+            None => gpu.capture(|| self.queue(plan.work))?,
+        };
+        let told = graph.launch();
+        self.graphs.insert(plan.work.rows, graph);
+        told
+    }
+
+    /// Into how many parts a text is split where `rows` of them are read, so that all multiprocessors have work.
+    fn splits(&self, rows: usize) -> usize {
+        (self.places / (rows * self.config.kv_heads)).clamp(1, MOST_SPLITS)
+    }
+
+    /// The kernels of a step; what it reads is in the plan.
+    fn queue(&mut self, work: Work) -> Result<()> {
+        let Work { rows, own, tiles, asked } = work;
+        let lists = Lists::of(self.limits);
+        let padded_rows = padded(rows, self.limits.rows);
+        let EngineConfig { heads, kv_heads, head, width, .. } = self.config;
+        let slots = ((self.limits.blocks + 1) * self.limits.block_size) as i32;
         let config = |rows: usize| LaunchConfig::new(rows as u32, THREADS);
-        let (positions, places, texts) = (most as i32, 2 * most as i32, 3 * most as i32);
-        let tables = (4 * most + self.limits.texts) as i32;
+        let [most, positions, slots_at, texts, asked_at, own_at, tiles_at, tables] = [
+            self.limits.rows,
+            lists.positions,
+            lists.slots,
+            lists.texts,
+            lists.asked,
+            lists.own,
+            lists.tiles,
+            lists.tables,
+        ]
+        .map(|number| number as i32);
         let (norm, all_rows) = (self.config.vector_lengths().0, -1_i32);
+        let splits = self.splits(own.max(1));
         self.kernels["batch_embed"].launch(config(rows), (&self.table, &self.plan, &mut self.x))?;
         for layer in 0..self.config.layers {
             let at = (layer * norm) as i32;
@@ -257,11 +313,51 @@ impl BatchEngine {
             self.kernels["batch_norm"].launch(config(rows), args)?;
             self.multiply_qkv(layer, padded_rows)?;
             let cache = &mut self.layers[layer].cache;
-            let args = (&mut self.qkv, &self.angles, &self.plan, positions, places, slots, &mut *cache);
+            let args = (&mut self.qkv, &self.angles, &self.plan, positions, slots_at, slots, &mut *cache);
             self.kernels["batch_rope"].launch(config(rows), args)?;
-            let grid = LaunchConfig { grid: (rows as u32, kv_heads as u32, 1), ..config(rows) };
-            let args = (&self.qkv, &*cache, &self.plan, positions, texts, tables, slots, &mut self.attended);
-            self.kernels["batch_attend"].launch(grid, args)?;
+            if tiles > 0 {
+                let grid = (tiles as u32, kv_heads as u32, 1);
+                let grid = LaunchConfig { grid, block: (PROMPT_THREADS, 1, 1), shared_bytes: 0 };
+                let args = (
+                    &self.qkv,
+                    &*cache,
+                    &self.plan,
+                    tiles_at,
+                    most,
+                    positions,
+                    texts,
+                    tables,
+                    slots,
+                    &mut self.attended,
+                );
+                self.kernels["prompt_attend"].launch(grid, args)?;
+            }
+            if own > 0 {
+                let grid = (own as u32, kv_heads as u32, splits as u32);
+                let grid = LaunchConfig { grid, block: (ATTENDERS, 1, 1), shared_bytes: 0 };
+                let (qkv, plan, parts, attended) = (&self.qkv, &self.plan, &mut self.parts, &mut self.attended);
+                let places = (own_at, positions, texts, tables, slots, splits as i32);
+                let args = (
+                    qkv,
+                    &*cache,
+                    plan,
+                    places.0,
+                    places.1,
+                    places.2,
+                    places.3,
+                    places.4,
+                    places.5,
+                    &mut *parts,
+                    &mut *attended,
+                );
+                self.kernels["batch_attend"].launch(grid, args)?;
+                if splits > 1 {
+                    let grid = (own as u32, heads as u32, 1);
+                    let grid = LaunchConfig { grid, block: (head as u32, 1, 1), shared_bytes: 0 };
+                    let args = (&*parts, plan, own_at, splits as i32, attended);
+                    self.kernels["batch_gather"].launch(grid, args)?;
+                }
+            }
             self.multiply_out(layer, padded_rows)?;
             let args = (&self.x, &self.vectors, at + width as i32, &self.plan, all_rows, &mut self.normed);
             self.kernels["batch_norm"].launch(config(rows), args)?;
@@ -269,14 +365,14 @@ impl BatchEngine {
             self.kernels["batch_swiglu"].launch(config(rows), (&self.both, &mut self.units))?;
             self.multiply_down(layer, padded_rows)?;
         }
-        if plan.asked == 0 {
+        if asked == 0 {
             return Ok(());
         }
         let at = (self.config.layers * norm) as i32;
-        let args = (&self.x, &self.vectors, at, &self.plan, 4 * most as i32, &mut self.normed);
-        self.kernels["batch_norm"].launch(config(plan.asked), args)?;
-        self.multiply_table(padded(plan.asked, self.limits.texts))?;
-        let search = LaunchConfig::new(plan.asked as u32, SEARCHERS);
+        let args = (&self.x, &self.vectors, at, &self.plan, asked_at, &mut self.normed);
+        self.kernels["batch_norm"].launch(config(asked), args)?;
+        self.multiply_table(padded(asked, self.limits.texts))?;
+        let search = LaunchConfig::new(asked as u32, SEARCHERS);
         self.kernels["batch_best"].launch(search, (&self.logits, &mut self.best))
     }
 
@@ -338,13 +434,19 @@ impl BatchEngine {
     fn planned(&self, parts: &[TextPart<'_>]) -> Result<Plan> {
         let BatchLimits { rows: most, texts, blocks, block_size } = self.limits;
         let refuse = |what: String, fix: &str| Err(Error::invalid(what, fix));
+        let lists = Lists::of(self.limits);
         let mut numbers = vec![0_i32; self.plan.len()];
-        let (mut row, mut asked, mut at) = (0, 0, 0);
-        let tables = 4 * most + texts;
+        let mut work = Work::default();
+        let mut put = |at: usize, number: usize| numbers[at] = number as i32;
+        // The first of the tables is of the block that is in no text.
+        put(lists.tables, blocks);
+        let mut at = 1;
         if parts.len() > texts {
             let what = format!("a step of {} texts, and the engine was made for {texts}", parts.len());
             return refuse(what, "make the step smaller, or the engine larger");
         }
+        let in_tiles = self.kernels.contains_key("prompt_attend");
+        let tile = TILE_ROWS / (self.config.heads / self.config.kv_heads);
         for part in parts {
             let end = part.first + part.tokens.len();
             let held = part.blocks.len() * block_size;
@@ -366,34 +468,103 @@ impl BatchEngine {
                 return refuse(what, "use the tokenizer that belongs to the model");
             }
             let used = &part.blocks[..end.div_ceil(block_size)];
-            if row + part.tokens.len() > most {
+            if work.rows + part.tokens.len() > most {
                 let what = format!("a step of more than {most} tokens");
                 return refuse(what, "make the step smaller, or the engine larger");
+            }
+            if in_tiles && part.tokens.len() > 1 {
+                for first in (0..part.tokens.len()).step_by(tile) {
+                    put(lists.tiles + work.tiles, work.rows + first);
+                    put(lists.tiles + most + work.tiles, tile.min(part.tokens.len() - first));
+                    work.tiles += 1;
+                }
+            } else {
+                for row in work.rows..work.rows + part.tokens.len() {
+                    put(lists.own + work.own, row);
+                    work.own += 1;
+                }
             }
             for (i, token) in part.tokens.iter().enumerate() {
                 let position = part.first + i;
                 let slot = part.blocks[position / block_size] as usize * block_size + position % block_size;
-                for (list, number) in [*token as usize, position, slot, at].into_iter().enumerate() {
-                    numbers[list * most + row] = number as i32;
+                for (list, number) in [0, lists.positions, lists.slots, lists.texts].into_iter().zip([
+                    *token as usize,
+                    position,
+                    slot,
+                    at,
+                ]) {
+                    put(list + work.rows, number);
                 }
-                row += 1;
+                work.rows += 1;
             }
             if part.samples {
-                numbers[4 * most + asked] = row as i32 - 1;
-                asked += 1;
+                put(lists.asked + work.asked, work.rows - 1);
+                work.asked += 1;
             }
-            numbers[tables + at..][..used.len()].iter_mut().zip(used).for_each(|(to, block)| *to = *block as i32);
+            used.iter().enumerate().for_each(|(i, block)| put(lists.tables + at + i, *block as usize));
             at += used.len();
         }
-        match row {
-            0 => refuse("a step without a text".to_string(), "give at least one part"),
-            _ => Ok(Plan { numbers, asked }),
+        if work.rows == 0 {
+            return refuse("a step without a text".to_string(), "give at least one part");
         }
+        let alike = [work.own, work.asked] == [work.rows; 2];
+        if alike {
+            // The rows that fill a graph read token 0, keep no keys, and nobody looks at what they give.
+            let filled = padded(work.rows, most.min(texts));
+            for row in work.rows..filled {
+                numbers[lists.slots + row] = -1;
+                numbers[lists.own + row] = row as i32;
+                numbers[lists.asked + row] = row as i32;
+            }
+            let asked = work.asked;
+            return Ok(Plan {
+                numbers,
+                work: Work { rows: filled, own: filled, asked: filled, tiles: 0 },
+                alike,
+                asked,
+            });
+        }
+        Ok(Plan { numbers, asked: work.asked, work, alike })
+    }
+}
+
+/// How much a step has of what the plan lists: rows, of them those with an attention of their own, tiles, rows that logits are asked of.
+#[derive(Debug, Clone, Copy, Default)]
+struct Work {
+    rows: usize,
+    own: usize,
+    tiles: usize,
+    asked: usize,
+}
+
+/// Where the lists of a plan begin; the tokens come first.
+struct Lists {
+    positions: usize,
+    slots: usize,
+    /// Where the blocks of a row's text begin in `tables`.
+    texts: usize,
+    own: usize,
+    /// First rows, then how many there are.
+    tiles: usize,
+    asked: usize,
+    tables: usize,
+}
+
+impl Lists {
+    fn of(limits: BatchLimits) -> Lists {
+        let at = |list: usize| list * limits.rows;
+        let asked = at(7);
+        let tables = asked + limits.texts;
+        Lists { positions: at(1), slots: at(2), texts: at(3), own: at(4), tiles: at(5), asked, tables }
     }
 }
 
 struct Plan {
     numbers: Vec<i32>,
+    work: Work,
+    /// Whether each text reads one token, and asks for logits.
+    alike: bool,
+    /// Logits that the caller asked for.
     asked: usize,
 }
 

@@ -308,7 +308,7 @@ impl Told<'_> {
 #[test]
 fn texts_in_one_step_agree_with_each_alone_in_f64() {
     let gpu = Gpu::simulated_in(BlockOrder::Random(3)).unwrap();
-    for config in [llama(64, 4, 2), llama(32, 6, 2), EngineConfig { layers: 1, ..llama(128, 2, 1) }] {
+    for config in [llama(64, 8, 2), llama(32, 6, 2), EngineConfig { layers: 1, ..llama(128, 3, 1) }] {
         let weights = RandomWeights { config, seed: 7 };
         let limits = BatchLimits { rows: 40, texts: 3, blocks: 12, block_size: 16 };
         let mut engine = BatchEngine::new(&gpu, &config, &weights, limits).unwrap();

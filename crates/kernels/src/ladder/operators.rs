@@ -88,6 +88,7 @@ pub const OPERATORS: &[Operator] = &[
             "batch_norm",
             "batch_rope",
             "batch_attend",
+            "batch_gather",
             "batch_swiglu",
             "batch_best",
             "batch_row",
@@ -102,6 +103,13 @@ pub const OPERATORS: &[Operator] = &[
             ("BLOCK", 16),
             ("THREADS", 128),
         ],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "engine/prompt",
+        kernels: &["prompt_attend"],
+        defines: &[("HEADS", 32), ("KV_HEADS", 8), ("HEAD", 64), ("BLOCK", 16)],
         needs: (8, 0),
         ..Operator::PLAIN
     },
