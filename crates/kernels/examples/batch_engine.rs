@@ -141,7 +141,7 @@ fn product_rate(gpu: &Gpu) -> Result<f64> {
 
 /// Compares steps of three texts with f64, token for token.
 fn checked(gpu: &Gpu) -> Result<()> {
-    for (head, heads, kv_heads) in [(64, 8, 2), (128, 3, 1), (32, 6, 2), (64, 9, 3)] {
+    for (head, heads, kv_heads) in [(64, 8, 2), (128, 3, 1), (256, 2, 1), (64, 9, 3), (32, 8, 1)] {
         let config = EngineConfig {
             family: Family::Llama,
             layers: 2,

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// Algorithms that are timed for each shape.
-const TRIED: usize = 12;
+const TRIED: usize = 16;
+/// Calls of each that are timed.
+const TIMED: usize = 3;
 
 /// Who multiplies.
 #[derive(Debug)]
@@ -122,13 +124,32 @@ impl Products {
                     Entry::Occupied(known) => known.into_mut(),
                     Entry::Vacant(new) => {
                         let mut product = library.product(shape, TRIED)?;
-                        fastest(gpu, &mut product, a, b, &mut into, &mut extra)?;
+                        fastest(gpu, &mut product, a, &[b], &mut into, &mut extra)?;
                         new.insert(product)
                     }
                 };
                 queue(product, a, b, &mut into, &mut extra)
             }
         }
+    }
+
+    /// Chooses a shape's algorithm with the weights of several layers, one after the other, so that they come from device memory as they do in a
+    /// step. The result holds anything afterwards.
+    pub(crate) fn choose(&mut self, sides: Sides, a: At<'_>, layers: &[At<'_>], mut into: Into<'_>) -> Result<()> {
+        let Sides { rows, columns, terms, a_transposed, b_transposed } = sides;
+        let Products::Library { gpu, library, prepared } = self else { return Ok(()) };
+        let (f32_result, adds) = match &into {
+            Into::Bf16(..) => (false, false),
+            Into::F32 { adds, .. } => (true, *adds),
+        };
+        let epilogue = LtEpilogue::None;
+        let shape = LtShape { rows, columns, terms, a_transposed, b_transposed, f32_result, adds, epilogue };
+        if let Entry::Vacant(new) = prepared.entry(shape) {
+            let mut product = library.product(shape, TRIED)?;
+            fastest(gpu, &mut product, a, layers, &mut into, &mut LtExtra::default())?;
+            new.insert(product);
+        }
+        Ok(())
     }
 
     /// What was chosen for each shape, in words.
@@ -153,19 +174,20 @@ fn fastest(
     gpu: &Gpu,
     product: &mut LtProduct,
     a: At<'_>,
-    b: At<'_>,
+    layers: &[At<'_>],
     into: &mut Into<'_>,
     extra: &mut LtExtra<'_>,
 ) -> Result<()> {
     let mut best = (f64::INFINITY, 0);
     for algorithm in 0..product.algorithms() {
         product.choose(algorithm);
-        let mut calls = |count: usize| (0..count).try_for_each(|_| queue(product, a, b, into, extra));
+        let mut calls =
+            |count: usize| (0..count).try_for_each(|call| queue(product, a, layers[call % layers.len()], into, extra));
         if calls(1).is_err() {
             continue;
         }
         let start = gpu.event()?;
-        calls(3)?;
+        calls(layers.len().max(TIMED))?;
         let ms = gpu.event()?.ms_since(&start)?;
         if ms < best.0 {
             best = (ms, algorithm);

@@ -1,8 +1,9 @@
 //! SmolLM2 (`make model`) tuned to answer requests with one line of JSON, in several ways: adapters of several ranks on f32 and on NF4, and
-//! the same layers as a whole. Losses, and answers to held-out requests. Writes two CSV files as it goes, and a page that says where and how:
+//! the same layers as a whole, and adapters for ten times the steps. Losses, and answers to held-out requests. Writes three files as it
+//! goes (`smollm2.csv`, `losses.csv`, and each answer in `answers.tsv`), and a page that says where and how:
 //!
-//! `cargo run --release -p gpulab-nn --example record_lora -- results/lora [cuda]`, on a GPU with the second argument, where candle
-//! is built with CUDA.
+//! `cargo run --release -p gpulab-nn --example record_lora -- results/lora [cpu|cuda] [part of a name]`, on a GPU with `cuda`, where
+//! candle is built with CUDA. With the third argument only the runs are made whose names contain it, such as "600 steps".
 //!
 //! Stopped and started again it goes on: runs that the file has are not made anew. Nothing is timed.
 
@@ -18,6 +19,9 @@ const EXAMPLES: usize = 96;
 const CASES: usize = 48;
 const LOSS_CASES: usize = 24;
 const STEPS: usize = 60;
+/// Of the longer runs; the last of them also has more examples.
+const MORE_STEPS: usize = 600;
+const MORE_EXAMPLES: usize = 960;
 const BATCH: usize = 4;
 /// The layers that learn, of 30.
 const LAYERS: std::ops::Range<usize> = 22..30;
@@ -29,6 +33,8 @@ struct Run {
     base: Base,
     training: Training,
     rate: f64,
+    steps: usize,
+    examples: usize,
 }
 
 fn runs() -> Vec<Run> {
@@ -37,10 +43,13 @@ fn runs() -> Vec<Run> {
         base,
         training: Training::Lora(LoraConfig { rank, alpha: 16.0, targets: targets.to_vec(), layers: LAYERS, seed: 1 }),
         rate: ADAPTER_RATE,
+        steps: STEPS,
+        examples: EXAMPLES,
     };
     let all = Projection::ALL;
     let rank = |rank: usize| lora(Base::F32, rank, &all, format!("LoRA, rank {rank}"));
-    let full = Run { name: "full".to_string(), base: Base::F32, training: Training::Full(LAYERS), rate: FULL_RATE };
+    let full = Run { name: "full".to_string(), training: Training::Full(LAYERS), rate: FULL_RATE, ..rank(8) };
+    let longer = |name: String, examples: usize| Run { name, steps: MORE_STEPS, examples, ..rank(8) };
     vec![
         rank(8),
         lora(Base::Nf4, 8, &all, "QLoRA, rank 8".to_string()),
@@ -51,10 +60,23 @@ fn runs() -> Vec<Run> {
         lora(Base::F32, 8, &[Projection::Q, Projection::V], "LoRA, rank 8, q and v".to_string()),
         rank(2),
         rank(16),
+        longer(format!("LoRA, rank 8, {MORE_STEPS} steps"), EXAMPLES),
+        longer(format!("LoRA, rank 8, {MORE_STEPS} steps, {MORE_EXAMPLES} examples"), MORE_EXAMPLES),
     ]
 }
 
 const HEADER: &str = "run,rank,base,trainable,steps,loss,cases,parsed,right";
+
+/// A line for each case: what was asked, what is right, and what was answered; line breaks and tabs become blanks.
+fn keep(path: &Path, run: &str, cases: &[Example], answers: &[String]) -> gpulab::Result<()> {
+    let plain = |text: &str| text.replace(['\t', '\n', '\r'], " ");
+    let lines: Vec<String> = cases
+        .iter()
+        .zip(answers)
+        .map(|(case, answer)| format!("{run}\t{}\t{}\t{}", plain(&case.request), case.booking.json(), plain(answer)))
+        .collect();
+    append(path, "run\trequest\tright\tanswer", &lines)
+}
 
 fn append(path: &Path, header: &str, lines: &[String]) -> gpulab::Result<()> {
     let before = std::fs::read_to_string(path).unwrap_or_else(|_| format!("{header}\n"));
@@ -69,42 +91,50 @@ fn recorded(path: &Path) -> Vec<String> {
 
 fn main() -> gpulab::Result<()> {
     let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "results/lora".to_string()));
-    let (table, curves) = (folder.join("smollm2.csv"), folder.join("losses.csv"));
+    let files = Files {
+        table: folder.join("smollm2.csv"),
+        curves: folder.join("losses.csv"),
+        answers: folder.join("answers.tsv"),
+        folder,
+    };
     let device = match std::env::args().nth(2).as_deref() {
         None | Some("cpu") => DeviceKind::Cpu,
         Some("cuda") => DeviceKind::Cuda,
         Some(other) => return Err(gpulab::Error::invalid(format!("the device {other}"), "name cpu or cuda, or none")),
     };
     let chat = ChatModel::smollm2(&device.open()?, WeightDtype::Dense(DType::F32))?;
-    let (examples, cases) = (bookings(Split::Training, EXAMPLES, 1), bookings(Split::HeldOut, CASES, 1));
-    let mut done = recorded(&table);
+    let part = std::env::args().nth(3).unwrap_or_default();
+    let (examples, cases) = (bookings(Split::Training, MORE_EXAMPLES, 1), bookings(Split::HeldOut, CASES, 1));
+    let mut done = recorded(&files.table);
     if done.is_empty() {
         let before = score(&chat, &cases)?;
         println!("before: {} parsed, {} right of {CASES}; {:?}", before.parsed, before.right, &before.answers[..3]);
-        append(&table, HEADER, &[format!("\"before\",0,f32,0,0,,{CASES},{},{}", before.parsed, before.right)])?;
+        keep(&files.answers, "before", &cases, &before.answers)?;
+        append(&files.table, HEADER, &[format!("\"before\",0,f32,0,0,,{CASES},{},{}", before.parsed, before.right)])?;
         done.push("before".to_string());
     }
-    for run in runs().into_iter().filter(|run| !done.contains(&run.name)) {
-        tune(&chat, run, (&examples, &cases), (&table, &curves), &folder)?;
-        page(&folder, device)?;
+    for run in runs().into_iter().filter(|run| run.name.contains(&part) && !done.contains(&run.name)) {
+        tune(&chat, run, (&examples, &cases), &files)?;
+        page(&files.folder, device)?;
     }
     Ok(())
 }
 
-fn tune(
-    chat: &ChatModel,
-    run: Run,
-    (examples, cases): (&[Example], &[Example]),
-    (table, curves): (&Path, &Path),
-    folder: &Path,
-) -> gpulab::Result<()> {
-    let Run { name, base, training, rate } = run;
+struct Files {
+    table: PathBuf,
+    curves: PathBuf,
+    answers: PathBuf,
+    folder: PathBuf,
+}
+
+fn tune(chat: &ChatModel, run: Run, (examples, cases): (&[Example], &[Example]), files: &Files) -> gpulab::Result<()> {
+    let Run { name, base, training, rate, steps, examples: count } = run;
     let rank = if let Training::Lora(lora) = &training { lora.rank } else { 0 };
     let model = TunedLlama::new(&chat.llama, base, training)?;
     let trainable = model.trainable();
-    let plan = TunePlan { batch: BATCH, steps: STEPS, rate, seed: 1 };
-    let mut tuner = Tuner::new(chat, model, examples, plan)?;
-    for step in 0..STEPS {
+    let plan = TunePlan { batch: BATCH, steps, rate, seed: 1 };
+    let mut tuner = Tuner::new(chat, model, &examples[..count], plan)?;
+    for step in 0..steps {
         let loss = tuner.step()?;
         if step % 10 == 0 {
             println!("{name}: step {step}, loss {loss:.4}");
@@ -117,21 +147,23 @@ fn tune(
     println!("{name}: loss {after:.4}, {} parsed, {} right of {CASES}", score.parsed, score.right);
     let losses: Vec<String> =
         tuner.losses().iter().enumerate().map(|(step, loss)| format!("\"{name}\",{},{loss:.5}", step + 1)).collect();
-    append(curves, "run,step,loss", &losses)?;
+    append(&files.curves, "run,step,loss", &losses)?;
     if name == "LoRA, rank 8" {
-        save_peft(&tuner.model, "HuggingFaceTB/SmolLM2-135M-Instruct", &folder.join("adapter"))?;
+        save_peft(&tuner.model, "HuggingFaceTB/SmolLM2-135M-Instruct", &files.folder.join("adapter"))?;
     }
-    let numbers = format!("{rank},{},{trainable},{STEPS},{after:.4},{CASES}", base.name());
-    append(table, HEADER, &[format!("\"{name}\",{numbers},{},{}", score.parsed, score.right)])
+    keep(&files.answers, &name, cases, &score.answers)?;
+    let numbers = format!("{rank},{},{trainable},{steps},{after:.4},{CASES}", base.name());
+    append(&files.table, HEADER, &[format!("\"{name}\",{numbers},{},{}", score.parsed, score.right)])
 }
 
 fn page(folder: &Path, device: DeviceKind) -> gpulab::Result<()> {
     let text = format!(
         "# SmolLM2 tuned to answer with JSON\n\nWritten by the example `record_lora`; nothing here is typed by hand. The rows are in \
-         [smollm2.csv](smollm2.csv), the loss of each step in [losses.csv](losses.csv).\n\n| what | |\n| --- | --- |\n\
+         [smollm2.csv](smollm2.csv), the loss of each step in [losses.csv](losses.csv), and single answers, for runs since they are kept, in \
+         [answers.tsv](answers.tsv).\n\n| what | |\n| --- | --- |\n\
          | commit | {} |\n| ended (UTC) | {} |\n| command | `cargo run --release -p gpulab-nn --example record_lora -- results/lora{}` |\n\
          | machine | {} |\n| model | SmolLM2-135M-Instruct, Q4_1 unpacked to f32 |\n\
-         | learns from | {EXAMPLES} requests, {BATCH} in a step, {STEPS} steps |\n\
+         | learns from | {EXAMPLES} requests, {BATCH} in a step, {STEPS} steps, where the name says nothing else |\n\
          | held out | {CASES} requests with names that no training example has, a third of them in sentences that none has |\n\
          | layers that learn | the last {} of 30 |\n| adapters | alpha 16 at every rank; all seven matrices of a layer, where the name says \
          nothing else |\n| highest rate | {ADAPTER_RATE:e} for adapters, {FULL_RATE:e} for whole matrices; AdamW without weight decay |\n\n\

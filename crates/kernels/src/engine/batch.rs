@@ -2,8 +2,7 @@
 //!
 //! Rows of all texts are one matrix, so that a step reads each weight once, however many texts take part: products are cuBLASLt's, in bf16
 //! with sums in f32; what stands between them is `kernels/engine/batch.cu`. A row's attention goes through its own text's blocks where they
-//! lie (paged attention); the rows of a prompt's part go through them together, on tensor cores (`kernels/engine/prompt.cu`), where heads
-//! are of 64, 128 or 256 numbers. A step in which each text reads one token is captured once for each number of texts, as a CUDA graph.
+//! lie (paged attention, `kernels/engine/attend.cu`); those of a prompt's part go through them together. A step in which each text reads one token is captured once for each number of texts, as a CUDA graph.
 //!
 //! # Example
 //! ```
@@ -27,17 +26,16 @@
 use super::model::{angles, rows_in_bf16};
 use super::{EngineConfig, EngineWeights, Family, Matrix};
 use crate::ladder::operator;
-use crate::products::{Into, Products, Sides};
+use crate::products::{At, Into, Products, Sides};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Graph, Kernel, LtEpilogue, LtExtra};
 use gpulab::launch::{LaunchConfig, Source};
 use std::collections::{BTreeSet, HashMap};
 
-const THREADS: u32 = 128;
-/// Of `batch_best`, `batch_attend` and `prompt_attend`.
+const THREADS: u32 = 256;
+/// Of `batch_best`, and of the kernels of attention.
 const SEARCHERS: u32 = 1024;
-const ATTENDERS: u32 = 256;
-const PROMPT_THREADS: u32 = 128;
+const ATTENDERS: u32 = 128;
 /// Rows of a tile of `prompt_attend`: tokens times the heads that share a head of keys.
 const TILE_ROWS: usize = 64;
 /// Parts of a text that blocks of their own take, at most.
@@ -121,6 +119,12 @@ impl std::fmt::Debug for BatchEngine {
     }
 }
 
+/// Bytes in which the four warps of `token_attend` keep 16 keys and values each, of two or three rounds.
+fn ring_bytes(head: usize) -> u32 {
+    let stages = if head <= 64 { 3 } else { 2 };
+    (4 * stages * 2 * 16 * head * 2).max(4 * 8 * (head + 2) * 4) as u32
+}
+
 /// So many rows are multiplied where `rows` are asked for: each number of rows has algorithms of its own to choose from, which takes time.
 fn padded(rows: usize, most: usize) -> usize {
     let step = match rows {
@@ -157,8 +161,6 @@ impl BatchEngine {
                 "these kernels take Llamas with heads of 16, 32, 64, 128 or 256 numbers, at most 8 heads of queries for one of keys, and rows of whole eights; serve others with candle",
             ));
         }
-        let file = operator("engine/batch")?;
-        file.runs_on(gpu.compute_capability()?)?;
         let value = |name: &str| match name {
             "WIDTH" => width,
             "HEADS" => heads,
@@ -168,20 +170,18 @@ impl BatchEngine {
             "VOCABULARY" => vocabulary,
             "BLOCK" => block_size,
             "THREADS" => THREADS as usize,
-            other => unreachable!("engine/batch has a constant {other}"),
+            other => unreachable!("a kernel of the engine has a constant {other}"),
         };
-        let plain = Source { defines: Vec::new(), ..file.source()? };
-        let module =
-            gpu.compile(file.defines.iter().fold(plain, |source, (name, _)| source.define(name, value(name))))?;
-        let kernels =
-            file.kernels.iter().map(|name| Ok((*name, module.kernel(name)?))).collect::<Result<HashMap<_, _>>>()?;
-        let mut kernels = kernels;
-        if head.is_multiple_of(64) {
-            let file = operator("engine/prompt")?;
+        let mut kernels = HashMap::new();
+        for path in ["engine/batch", "engine/attend"] {
+            let file = operator(path)?;
+            file.runs_on(gpu.compute_capability()?)?;
             let plain = Source { defines: Vec::new(), ..file.source()? };
             let module =
                 gpu.compile(file.defines.iter().fold(plain, |source, (name, _)| source.define(name, value(name))))?;
-            kernels.insert("prompt_attend", module.kernel("prompt_attend")?);
+            for name in file.kernels {
+                kernels.insert(*name, module.kernel(name)?);
+            }
         }
         let places = 2 * gpu.multiprocessors().max(1) as usize;
         let matrix = |parts: &[Matrix], layer: usize| -> Result<Buffer<u16>> {
@@ -235,14 +235,30 @@ impl BatchEngine {
         }
         let BatchLimits { rows, texts, .. } = self.limits;
         let sizes = |most: usize| (1..=most).map(move |rows| padded(rows, most)).collect::<BTreeSet<usize>>();
+        let of_layers = |weights: fn(&Layer) -> &Buffer<u16>| -> Vec<At<'_>> {
+            self.layers.iter().take(8).map(|layer| (weights(layer), 0)).collect()
+        };
+        let [qkv, out, up, down] = [
+            of_layers(|layer| &layer.qkv),
+            of_layers(|layer| &layer.out),
+            of_layers(|layer| &layer.up),
+            of_layers(|layer| &layer.down),
+        ];
+        let shape = |matrix| self.config.shape(matrix);
+        let [inner, width] = shape(Matrix::Up);
+        let products = &mut self.products;
         for rows in sizes(rows) {
-            self.multiply_qkv(0, rows)?;
-            self.multiply_out(0, rows)?;
-            self.multiply_up(0, rows)?;
-            self.multiply_down(0, rows)?;
+            let sides = |shape| sides(rows, shape);
+            products.choose(sides(shape(Matrix::Qkv)), (&self.normed, 0), &qkv, Into::Bf16(&mut self.qkv, 0))?;
+            let x = Into::F32 { to: &mut self.x, at: 0, adds: true };
+            products.choose(sides(shape(Matrix::Out)), (&self.attended, 0), &out, x)?;
+            products.choose(sides([2 * inner, width]), (&self.normed, 0), &up, Into::Bf16(&mut self.both, 0))?;
+            let x = Into::F32 { to: &mut self.x, at: 0, adds: true };
+            products.choose(sides(shape(Matrix::Down)), (&self.units, 0), &down, x)?;
         }
         for rows in sizes(texts) {
-            self.multiply_table(rows)?;
+            let logits = Into::F32 { to: &mut self.logits, at: 0, adds: false };
+            products.choose(sides(rows, shape(Matrix::Table)), (&self.normed, 0), &[(&self.table, 0)], logits)?;
         }
         self.gpu.synchronize()?;
         self.x.copy_from(&vec![0.0; rows * self.config.width])
@@ -290,7 +306,7 @@ impl BatchEngine {
         let Work { rows, own, tiles, asked } = work;
         let lists = Lists::of(self.limits);
         let padded_rows = padded(rows, self.limits.rows);
-        let EngineConfig { heads, kv_heads, head, width, .. } = self.config;
+        let EngineConfig { heads, kv_heads, head, width, inner, .. } = self.config;
         let slots = ((self.limits.blocks + 1) * self.limits.block_size) as i32;
         let config = |rows: usize| LaunchConfig::new(rows as u32, THREADS);
         let [most, positions, slots_at, texts, asked_at, own_at, tiles_at, tables] = [
@@ -317,7 +333,7 @@ impl BatchEngine {
             self.kernels["batch_rope"].launch(config(rows), args)?;
             if tiles > 0 {
                 let grid = (tiles as u32, kv_heads as u32, 1);
-                let grid = LaunchConfig { grid, block: (PROMPT_THREADS, 1, 1), shared_bytes: 0 };
+                let grid = LaunchConfig { grid, block: (ATTENDERS, 1, 1), shared_bytes: 0 };
                 let args = (
                     &self.qkv,
                     &*cache,
@@ -334,7 +350,7 @@ impl BatchEngine {
             }
             if own > 0 {
                 let grid = (own as u32, kv_heads as u32, splits as u32);
-                let grid = LaunchConfig { grid, block: (ATTENDERS, 1, 1), shared_bytes: 0 };
+                let grid = LaunchConfig { grid, block: (ATTENDERS, 1, 1), shared_bytes: ring_bytes(head) };
                 let (qkv, plan, parts, attended) = (&self.qkv, &self.plan, &mut self.parts, &mut self.attended);
                 let places = (own_at, positions, texts, tables, slots, splits as i32);
                 let args = (
@@ -350,19 +366,21 @@ impl BatchEngine {
                     &mut *parts,
                     &mut *attended,
                 );
-                self.kernels["batch_attend"].launch(grid, args)?;
+                self.kernels["token_attend"].launch(grid, args)?;
                 if splits > 1 {
                     let grid = (own as u32, heads as u32, 1);
                     let grid = LaunchConfig { grid, block: (head as u32, 1, 1), shared_bytes: 0 };
                     let args = (&*parts, plan, own_at, splits as i32, attended);
-                    self.kernels["batch_gather"].launch(grid, args)?;
+                    self.kernels["attend_gather"].launch(grid, args)?;
                 }
             }
             self.multiply_out(layer, padded_rows)?;
             let args = (&self.x, &self.vectors, at + width as i32, &self.plan, all_rows, &mut self.normed);
             self.kernels["batch_norm"].launch(config(rows), args)?;
             self.multiply_up(layer, padded_rows)?;
-            self.kernels["batch_swiglu"].launch(config(rows), (&self.both, &mut self.units))?;
+            let eights = inner.div_ceil(8 * THREADS as usize) as u32;
+            let grid = LaunchConfig { grid: (rows as u32, eights, 1), ..config(rows) };
+            self.kernels["batch_swiglu"].launch(grid, (&self.both, &mut self.units))?;
             self.multiply_down(layer, padded_rows)?;
         }
         if asked == 0 {
@@ -445,7 +463,6 @@ impl BatchEngine {
             let what = format!("a step of {} texts, and the engine was made for {texts}", parts.len());
             return refuse(what, "make the step smaller, or the engine larger");
         }
-        let in_tiles = self.kernels.contains_key("prompt_attend");
         let tile = TILE_ROWS / (self.config.heads / self.config.kv_heads);
         for part in parts {
             let end = part.first + part.tokens.len();
@@ -472,7 +489,7 @@ impl BatchEngine {
                 let what = format!("a step of more than {most} tokens");
                 return refuse(what, "make the step smaller, or the engine larger");
             }
-            if in_tiles && part.tokens.len() > 1 {
+            if part.tokens.len() > 1 {
                 for first in (0..part.tokens.len()).step_by(tile) {
                     put(lists.tiles + work.tiles, work.rows + first);
                     put(lists.tiles + most + work.tiles, tile.min(part.tokens.len() - first));

@@ -308,7 +308,7 @@ impl Told<'_> {
 #[test]
 fn texts_in_one_step_agree_with_each_alone_in_f64() {
     let gpu = Gpu::simulated_in(BlockOrder::Random(3)).unwrap();
-    for config in [llama(64, 8, 2), llama(32, 6, 2), EngineConfig { layers: 1, ..llama(128, 3, 1) }] {
+    for config in [llama(64, 8, 2), llama(32, 6, 2), llama(16, 3, 1), EngineConfig { layers: 1, ..llama(128, 6, 2) }] {
         let weights = RandomWeights { config, seed: 7 };
         let limits = BatchLimits { rows: 40, texts: 3, blocks: 12, block_size: 16 };
         let mut engine = BatchEngine::new(&gpu, &config, &weights, limits).unwrap();
@@ -343,7 +343,7 @@ fn texts_in_one_step_agree_with_each_alone_in_f64() {
 #[test]
 fn a_step_that_does_not_fit_is_refused_and_the_engine_goes_on() {
     let gpu = Gpu::simulated().unwrap();
-    let config = EngineConfig { layers: 1, ..llama(32, 4, 2) };
+    let config = EngineConfig { layers: 1, ..llama(64, 4, 2) };
     let weights = RandomWeights { config, seed: 7 };
     let limits = BatchLimits { rows: 4, texts: 2, blocks: 3, block_size: 8 };
     let mut engine = BatchEngine::new(&gpu, &config, &weights, limits).unwrap();
@@ -372,6 +372,7 @@ fn a_step_that_does_not_fit_is_refused_and_the_engine_goes_on() {
     for (config, limits, wanted) in [
         (gpt2(), limits, "serve others with candle"),
         (EngineConfig { heads: 18, kv_heads: 2, ..config }, limits, "at most 8 heads"),
+        (EngineConfig { head: 48, ..config }, limits, "heads of 16, 32"),
         (config, BatchLimits { texts: 0, ..limits }, "at least 1 of each"),
     ] {
         let weights = RandomWeights { config, seed: 7 };

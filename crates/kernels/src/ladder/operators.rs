@@ -83,16 +83,7 @@ pub const OPERATORS: &[Operator] = &[
     // `engine` puts in the constants of its model.
     Operator {
         path: "engine/batch",
-        kernels: &[
-            "batch_embed",
-            "batch_norm",
-            "batch_rope",
-            "batch_attend",
-            "batch_gather",
-            "batch_swiglu",
-            "batch_best",
-            "batch_row",
-        ],
+        kernels: &["batch_embed", "batch_norm", "batch_rope", "batch_swiglu", "batch_best", "batch_row"],
         defines: &[
             ("WIDTH", 2048),
             ("HEADS", 32),
@@ -101,14 +92,14 @@ pub const OPERATORS: &[Operator] = &[
             ("INNER", 8192),
             ("VOCABULARY", 128_256),
             ("BLOCK", 16),
-            ("THREADS", 128),
+            ("THREADS", 256),
         ],
         needs: (8, 0),
         ..Operator::PLAIN
     },
     Operator {
-        path: "engine/prompt",
-        kernels: &["prompt_attend"],
+        path: "engine/attend",
+        kernels: &["prompt_attend", "token_attend", "attend_gather"],
         defines: &[("HEADS", 32), ("KV_HEADS", 8), ("HEAD", 64), ("BLOCK", 16)],
         needs: (8, 0),
         ..Operator::PLAIN

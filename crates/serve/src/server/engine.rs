@@ -8,7 +8,7 @@ use gpulab_measure::Result;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -79,6 +79,8 @@ struct State {
     /// What the model has to hear before its next step.
     new: Vec<(RequestId, SamplingParams)>,
     gone: Vec<RequestId>,
+    /// To the thread that passes answers on: to wake a client's task takes microseconds, in which the model would stand still.
+    teller: mpsc::Sender<(UnboundedSender<Answer>, Answer)>,
     stopping: bool,
     ended: bool,
     cancelled: u64,
@@ -119,8 +121,8 @@ impl State {
 
     fn tell(&mut self, id: RequestId, answer: Answer) {
         if let Some(client) = self.clients.get(&id) {
-            // Nobody listens where the client has just gone away; its ticket says so in a moment.
-            let _ = client.answer.send(answer);
+            // The teller lives as long as this state does.
+            let _ = self.teller.send((client.answer.clone(), answer));
         }
     }
 
@@ -169,11 +171,19 @@ impl Engine {
     /// Starts the thread.
     pub fn start(mut model: Box<dyn ServedModel>, text: Arc<dyn TextCodec>, options: &Options) -> Result<Engine> {
         let limits = crate::Limits { context: options.limits.context.min(text.context()), ..options.limits };
+        let (teller, told) = mpsc::channel::<(UnboundedSender<Answer>, Answer)>();
+        std::thread::spawn(move || {
+            for (client, answer) in told {
+                // Nobody listens where the client has just gone away; its ticket says so in a moment.
+                let _ = client.send(answer);
+            }
+        });
         let state = State {
             scheduler: Scheduler::new(limits, options.blocks, options.block_size)?,
             clients: HashMap::new(),
             new: Vec::new(),
             gone: Vec::new(),
+            teller,
             stopping: false,
             ended: false,
             cancelled: 0,
