@@ -8,7 +8,9 @@ itself. The peer of `gpulab serve --device cuda --random llama-1b` as `record_se
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -16,7 +18,9 @@ import torch
 import transformers
 from transformers import ContinuousBatchingConfig, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-ROUNDS = 3
+from env.baselines import recorder
+
+ROUNDS = 2
 WAYS: dict[str, dict[str, object]] = {
     "sdpa": {"use_cuda_graph": False},
     "sdpa, CUDA graphs": {"use_cuda_graph": True},
@@ -45,7 +49,9 @@ def model() -> LlamaForCausalLM:
     return made.eval()
 
 
-def answered(llama: LlamaForCausalLM, prompts: list[list[int]], answer: int, clients: int, way: dict[str, object]) -> float:
+def answered(
+    llama: LlamaForCausalLM, prompts: list[list[int]], answer: int, clients: int, way: dict[str, object]
+) -> float:
     """Answered tokens per second of one call; cache and graphs are those of the call before."""
     generation = GenerationConfig(
         max_new_tokens=answer, min_new_tokens=answer, do_sample=False, eos_token_id=-1, pad_token_id=0
@@ -73,7 +79,10 @@ def main() -> None:
     parser.add_argument("--ways", default="")
     asked = parser.parse_args()
     llama = model()
-    rows = ["machine,server,way,clients,what,value,unit,samples,p10,p90"]
+    rows = ["time,commit,machine,driver,command,server,way,clients,what,value,unit,samples,p10,p90"]
+    facts = recorder.machine(os.environ.get("GPULAB_COMMIT"))
+    typed = " ".join(["python3 -m env.baselines.serve_transformers", *sys.argv[1:]])
+    stamp = ",".join([facts["ended (UTC)"], facts["commit"], facts["GPU"], facts["driver"], f'"{typed}"'])
     name = f"transformers {transformers.__version__}, PyTorch {torch.__version__}"
     for clients in map(int, asked.clients.split(",")):
         count = clients * asked.requests
@@ -90,9 +99,12 @@ def main() -> None:
             finally:
                 llama.destroy_cached_continuous_batching_manager()
             median = statistics.median(samples)
-            print(f"{clients} clients, {way}: {median:.0f} tokens/s ({min(samples):.0f} to {max(samples):.0f})", flush=True)
+            print(
+                f"{clients} clients, {way}: {median:.0f} tokens/s ({min(samples):.0f} to {max(samples):.0f})",
+                flush=True,
+            )
             rows.append(
-                f'{torch.cuda.get_device_name()},"{name}","{way}",{clients},answered tokens,{median:.1f},1/s,{ROUNDS},'
+                f'{stamp},"{name}","{way}",{clients},answered tokens,{median:.1f},1/s,{ROUNDS},'
                 f"{min(samples):.1f},{max(samples):.1f}"
             )
     asked.out.write_text("\n".join(rows) + "\n")

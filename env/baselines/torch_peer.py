@@ -15,7 +15,7 @@ from env.baselines.cuda_clock import timed
 
 SAMPLE_MS = 1.0
 WARM_UP_MS = 10.0
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32}
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32, "u32": torch.int32}
 HEAD = 128
 # As the kernels' launches have it.
 EPSILON = {"layer_norm": 1e-5, "rms_norm": 1e-5, "residual_rms_norm": 1e-6}
@@ -98,7 +98,7 @@ class Partner:
         why = "it has nothing for that"
         try:
             self.job = prepare(asked, self.folder)
-        except RuntimeError as error:  # such as memory that is short: the rungs are timed without it
+        except (RuntimeError, ValueError, AttributeError) as error:  # such as short memory: it is left out
             why = str(error)
         if self.job is None:
             print(f"PyTorch: left out at {asked['topic']}: {why}", file=sys.stderr)
@@ -160,6 +160,20 @@ def sparse(topic: str, size: list[int], inputs: Tensors) -> Call:
     a = torch.sparse_csr_tensor(starts, indices, values, size=(size[0], columns))
     b = dense if vector else dense.view(columns, size[1])
     return lambda: [a @ b]
+
+
+def two_four(_topic: str, size: list[int], inputs: Tensors) -> Call:
+    """cuSPARSELt's product, of the matrix that the course's values and metadata stand for (`word_of` in `sparse.rs`)."""
+    m, n, k = size
+    values, words, b = inputs
+    row, column = torch.arange(m, device="cuda")[:, None], 4 * torch.arange(k // 4, device="cuda")[None, :]
+    word = (row // 16 * (k // 64) + column // 64) * 32 + row % 8 * 4 + column % 64 // 16
+    codes = words[word] >> (row % 16 // 8 * 16 + column % 16)
+    places = torch.stack((codes & 3, codes >> 2 & 3), 2).long()
+    dense = torch.zeros(m, k // 4, 4, device="cuda", dtype=values.dtype).scatter_(2, places, values.view(m, k // 4, 2))
+    a = torch.sparse.SparseSemiStructuredTensorCUSPARSELT.from_dense(dense.view(m, k))
+    b = b.view(k, n)
+    return lambda: [torch.mm(a, b)]
 
 
 def softmax(_topic: str, size: list[int], inputs: Tensors) -> Call:
@@ -247,6 +261,7 @@ NAMES = {
         ("flash_attention", "flash_attention_causal", "flash_backward", "flash_backward_causal"), "FlashAttention-2"
     ),
     **dict.fromkeys(["spmv", "spmv_power_law", "spmm"], "cuSPARSE by torch"),
+    "two_four": "cuSPARSELt by torch",
 }
 # Other ways, timed beside the first.
 CUDNN: dict[str, Make] = {"cuDNN": attention(SDPBackend.CUDNN_ATTENTION)}
@@ -267,6 +282,7 @@ TOPICS: dict[str, Make] = {
     "spmv": sparse,
     "spmv_power_law": sparse,
     "spmm": sparse,
+    "two_four": two_four,
     "softmax": softmax,
     "layer_norm": norm,
     "rms_norm": norm,

@@ -258,9 +258,11 @@ extern "C" __global__ void __launch_bounds__(HEAD)
     int head = blockIdx.y, i = threadIdx.x;
     const float *from = parts + ((size_t)blockIdx.x * HEADS + head) * splits * (HEAD + 2);
     float largest = from[HEAD], total = 0.0f, weighted = 0.0f;
+#pragma unroll 8
     for (int part = 1; part < splits; ++part) {
         largest = fmaxf(largest, from[part * (HEAD + 2) + HEAD]);
     }
+#pragma unroll 8
     for (int part = 0; part < splits; ++part) {
         const float *own = from + part * (HEAD + 2);
         float factor = exp2f(own[HEAD] - largest);

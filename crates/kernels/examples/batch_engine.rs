@@ -12,6 +12,7 @@
 use gpulab::cudarc::driver::{profiler_start, profiler_stop};
 use gpulab::gpu::{CublasLt, LtEpilogue, LtExtra, LtShape};
 use gpulab::prelude::*;
+use gpulab::results;
 use gpulab_kernels::engine::{
     BatchEngine, BatchLimits, EngineConfig, EngineReference, Family, RandomWeights, TextPart, WeightBits, copy_rate,
 };
@@ -56,8 +57,18 @@ fn main() -> Result<()> {
     let start = Instant::now();
     let mut engine = BatchEngine::new(&gpu, &config, &RandomWeights { config, seed: 1 }, limits)?;
     println!("the model is there after {:.1} s", start.elapsed().as_secs_f64());
+    let driver = gpulab_lessons::machine::detect().nvidia.driver;
+    let typed: Vec<String> = std::env::args().skip(1).collect();
+    let stamp = format!(
+        "{},{},{},{},batch_engine {}",
+        results::now_utc(),
+        results::commit(),
+        gpu.name(),
+        driver.as_deref().unwrap_or("unknown"),
+        typed.join(" ")
+    );
     let mut table =
-        "step,texts,tokens,context,ms,p10,p90,gb,tflop,bound_ms,share,copy_gb_s,product_tflop_s\n".to_string();
+        "time,commit,machine,driver,command,step,texts,tokens,context,ms,p10,p90,gb,tflop,bound_ms,share,copy_gb_s,product_tflop_s\n".to_string();
     for (texts, tokens, context) in STEPS {
         let name = format!("{texts} x {tokens} at {context}");
         if !name.contains(&only) {
@@ -108,7 +119,7 @@ fn main() -> Result<()> {
         );
         let _ = writeln!(
             table,
-            "{name},{texts},{tokens},{context},{ms:.4},{:.4},{:.4},{gb:.3},{tflop:.3},{bound:.4},{:.3},{copy:.0},{product:.0}",
+            "{stamp},{name},{texts},{tokens},{context},{ms:.4},{:.4},{:.4},{gb:.3},{tflop:.3},{bound:.4},{:.3},{copy:.0},{product:.0}",
             at(0.1),
             at(0.9),
             bound / ms

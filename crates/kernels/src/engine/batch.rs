@@ -39,7 +39,7 @@ const ATTENDERS: u32 = 128;
 /// Rows of a tile of `prompt_attend`: tokens times the heads that share a head of keys.
 const TILE_ROWS: usize = 64;
 /// Parts of a text that blocks of their own take, at most.
-const MOST_SPLITS: usize = 16;
+const MOST_SPLITS: usize = 8;
 
 /// A part of one text in a step: `tokens` stand at its positions `first ..`, and what is before them is in the cache already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
