@@ -119,7 +119,7 @@ impl std::fmt::Debug for BatchEngine {
     }
 }
 
-/// Bytes in which the four warps of `token_attend` keep 16 keys and values each, of two or three rounds.
+/// Bytes in which the four warps of `token_attend` keep 16 keys and values each, two or three times over.
 fn ring_bytes(head: usize) -> u32 {
     let stages = if head <= 64 { 3 } else { 2 };
     (4 * stages * 2 * 16 * head * 2).max(4 * 8 * (head + 2) * 4) as u32
