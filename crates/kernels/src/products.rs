@@ -43,6 +43,18 @@ pub(crate) struct Sides {
     pub b_transposed: bool,
 }
 
+impl Sides {
+    /// The kind of product that is written there.
+    fn shape(self, into: &Into<'_>, epilogue: LtEpilogue) -> LtShape {
+        let Sides { rows, columns, terms, a_transposed, b_transposed } = self;
+        let (f32_result, adds) = match into {
+            Into::Bf16(..) => (false, false),
+            Into::F32 { adds, .. } => (true, *adds),
+        };
+        LtShape { rows, columns, terms, a_transposed, b_transposed, f32_result, adds, epilogue }
+    }
+}
+
 impl Products {
     pub(crate) fn new(gpu: &Gpu, plain: bool) -> Result<Products> {
         if plain {
@@ -113,11 +125,7 @@ impl Products {
                 }
             }
             Products::Library { gpu, library, prepared } => {
-                let (f32_result, adds) = match &into {
-                    Into::Bf16(..) => (false, false),
-                    Into::F32 { adds, .. } => (true, *adds),
-                };
-                let shape = LtShape { rows, columns, terms, a_transposed, b_transposed, f32_result, adds, epilogue };
+                let shape = sides.shape(&into, epilogue);
                 let mut extra = extra;
                 let mut into = into;
                 let product = match prepared.entry(shape) {
@@ -136,14 +144,8 @@ impl Products {
     /// Chooses a shape's algorithm with the weights of several layers, one after the other, so that they come from device memory as they do in a
     /// step. The result holds anything afterwards.
     pub(crate) fn choose(&mut self, sides: Sides, a: At<'_>, layers: &[At<'_>], mut into: Into<'_>) -> Result<()> {
-        let Sides { rows, columns, terms, a_transposed, b_transposed } = sides;
         let Products::Library { gpu, library, prepared } = self else { return Ok(()) };
-        let (f32_result, adds) = match &into {
-            Into::Bf16(..) => (false, false),
-            Into::F32 { adds, .. } => (true, *adds),
-        };
-        let epilogue = LtEpilogue::None;
-        let shape = LtShape { rows, columns, terms, a_transposed, b_transposed, f32_result, adds, epilogue };
+        let shape = sides.shape(&into, LtEpilogue::None);
         if let Entry::Vacant(new) = prepared.entry(shape) {
             let mut product = library.product(shape, TRIED)?;
             fastest(gpu, &mut product, a, layers, &mut into, &mut LtExtra::default())?;

@@ -355,9 +355,13 @@ fn work(shared: &Shared, model: &mut dyn ServedModel, text: &dyn TextCodec) {
 
 type Next = (Step, Vec<(RequestId, SamplingParams)>, Vec<RequestId>);
 
+/// After how long without a request memory that is free goes back to the system.
+const IDLE: Duration = Duration::from_millis(200);
+
 /// Waits until there is something to compute; `None` at the end.
 fn next(shared: &Shared) -> Option<Next> {
     let mut state = shared.lock();
+    let mut given_back = false;
     loop {
         if state.ended || (state.stopping && state.scheduler.is_idle()) {
             return None;
@@ -368,6 +372,26 @@ fn next(shared: &Shared) -> Option<Next> {
             let (new, gone) = (std::mem::take(&mut state.new), std::mem::take(&mut state.gone));
             return Some((step, new, gone));
         }
-        state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        if given_back {
+            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        let (locked, waited) = shared.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+        state = locked;
+        if waited.timed_out() {
+            drop(state);
+            give_memory_back();
+            given_back = true;
+            state = shared.lock();
+        }
+    }
+}
+
+/// glibc keeps what was freed between blocks that are still in use, here some megabytes of activations and texts.
+fn give_memory_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it may be called at any time, and touches nothing that is in use.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
