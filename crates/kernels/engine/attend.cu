@@ -1,6 +1,6 @@
-// idea: attention through texts' blocks, on tensor cores, where each key is read once for all heads that share it (flash_attention/05_swizzle):
-// a tile of a prompt is some neighbouring tokens times those heads; a single token's tile has its heads alone, and warps share its keys out.
+// idea: attention through texts' blocks, on tensor cores, where each key is read once for all heads that share it (flash_attention/05_swizzle).
 // constants: HEADS, KV_HEADS, HEAD of the model; BLOCK: tokens of a block of the pool.
+// A tile of a prompt is some neighbouring tokens times those heads; a single token's tile has its heads alone, and warps share its keys out.
 #include "../flash_attention/online.cuh"
 #include "../matmul_bf16/ampere.cuh"
 
