@@ -175,6 +175,13 @@ def wait_for_packages(process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
+def until_its_end(process: subprocess.Popen[bytes]) -> int:
+    """Its status. A signal that comes just before a wait without a limit would be heard at the end of that wait."""
+    while process.poll() is None:
+        time.sleep(0.1)
+    return process.returncode
+
+
 def leave(*_: object) -> NoReturn:
     """Ends this process by way of every `finally`. Once: `make` passes on a signal that the terminal sent already."""
     for number in ENDINGS:
@@ -193,14 +200,14 @@ def main() -> int:
             show(known["port"], known["token"], known["pid"])
             # The course may be newer than when that one was started.
             with set_up() as process:
-                return process.wait()
+                return until_its_end(process)
         port, token = choose_port(os.environ.get("PORT", "")), choose_token(os.environ.get("GPULAB_TOKEN", ""))
         with set_up() as process:
             if not wait_for_packages(process):
                 return process.returncode or 1
             with running(port, token) as server:
                 show(port, token, server.pid)
-                return server.wait()
+                return until_its_end(server)
     except ToolError as error:
         problem(error)
         return 1
