@@ -19,7 +19,7 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
     return row * PANEL + (piece ^ row * PIECES / 8 % PIECES) * 8;
 }
 
-// Starts copying keys key0 .. of a text to a tile of N, the values behind them; from `end` on stand zeros. THREADS threads share the work, of which
+// Starts copying keys key0 .. of a text to a tile of N, the values behind them; from `end` on stand zeros. WORKERS threads share the work, of which
 // this is number `thread`.
 template <int N, int WORKERS>
 __device__ __forceinline__ void load_keys(bf16 (&k)[PANELS][N * PANEL], bf16 (&v)[PANELS][N * PANEL], const bf16 *cache,

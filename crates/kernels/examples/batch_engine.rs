@@ -1,6 +1,6 @@
 //! Checks `gpulab_kernels::engine::BatchEngine` on this GPU, and times its steps at the shape of Llama-3.2-1B (random weights, bf16).
 //!
-//! `cargo run --release -p gpulab-kernels --example batch_engine -- [--out batch_engine.csv] [--only TEXT] [--step TEXT]`, in the repository
+//! `cargo run --release -p gpulab-kernels --example batch_engine -- [--out batch_engine.csv] [--only TEXT] [--once]`, in the repository
 //! or in a folder where `crates/kernels` lies. First the logits of steps with many texts are compared with f64 at awkward shapes. Then
 //! each kind of step is timed until its tokens are on the host. `--only` names the steps that are timed, such as `64 x 1 at 576`; with
 //! `--once` each runs once more without a clock, for a profiler.

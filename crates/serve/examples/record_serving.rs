@@ -91,6 +91,12 @@ fn ask(address: SocketAddr, load: &Load, seed: usize) -> std::io::Result<(f64, u
     }
 }
 
+/// Sorts times, and gives that below which 99 of 100 are.
+fn latest(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[(times.len() * 99).div_ceil(100) - 1]
+}
+
 /// Requests that come by chance, `rate` of them a second on average, whoever is still waiting: until each one's first piece of text, in ms.
 fn by_chance(address: SocketAddr, load: &Load, rate: f64, count: usize) -> Result<Vec<f64>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -227,8 +233,7 @@ fn main() -> Result<()> {
         };
         for ((name, _), rounds) in sides.iter().zip(&found) {
             let mut first: Vec<f64> = rounds.iter().flat_map(|round| round.first_ms.clone()).collect();
-            first.sort_by(f64::total_cmp);
-            let late = first[(first.len() * 99).div_ceil(100) - 1];
+            let late = latest(&mut first);
             let answered = rate(&|round| round.answered, rounds);
             let all = rate(&|round| round.answered + round.read, rounds);
             for (what, unit, samples) in
@@ -270,8 +275,7 @@ fn main() -> Result<()> {
             let requests: Vec<f64> = found[0].iter().map(|round| round.first_ms.len() as f64 / round.seconds).collect();
             let rate = Summary::of(&requests).median / 2.0;
             let mut first = by_chance(sides[0].1, &load, rate, (requests.len() * 40).max(200))?;
-            first.sort_by(f64::total_cmp);
-            let late = first[(first.len() * 99).div_ceil(100) - 1];
+            let late = latest(&mut first);
             let Summary { median, p10, p90, .. } = Summary::of(&first);
             for (what, value, low, high) in [("median", median, p10, p90), ("p99", late, late, late)] {
                 let _ = writeln!(

@@ -2,7 +2,8 @@
 //!
 //! Rows of all texts are one matrix, so that a step reads each weight once, however many texts take part: products are cuBLASLt's, in bf16
 //! with sums in f32; what stands between them is `kernels/engine/batch.cu`. A row's attention goes through its own text's blocks where they
-//! lie (paged attention, `kernels/engine/attend.cu`); those of a prompt's part go through them together. A step in which each text reads one token is captured once for each number of texts, as a CUDA graph.
+//! lie (paged attention, `kernels/engine/attend.cu`); those of a prompt's part go through them together. A step
+//! in which each text reads one token is captured once for each number of texts, as a CUDA graph.
 //!
 //! # Example
 //! ```
@@ -351,26 +352,24 @@ impl BatchEngine {
             if own > 0 {
                 let grid = (own as u32, kv_heads as u32, splits as u32);
                 let grid = LaunchConfig { grid, block: (ATTENDERS, 1, 1), shared_bytes: ring_bytes(head) };
-                let (qkv, plan, parts, attended) = (&self.qkv, &self.plan, &mut self.parts, &mut self.attended);
-                let places = (own_at, positions, texts, tables, slots, splits as i32);
                 let args = (
-                    qkv,
+                    &self.qkv,
                     &*cache,
-                    plan,
-                    places.0,
-                    places.1,
-                    places.2,
-                    places.3,
-                    places.4,
-                    places.5,
-                    &mut *parts,
-                    &mut *attended,
+                    &self.plan,
+                    own_at,
+                    positions,
+                    texts,
+                    tables,
+                    slots,
+                    splits as i32,
+                    &mut self.parts,
+                    &mut self.attended,
                 );
                 self.kernels["token_attend"].launch(grid, args)?;
                 if splits > 1 {
                     let grid = (own as u32, heads as u32, 1);
                     let grid = LaunchConfig { grid, block: (head as u32, 1, 1), shared_bytes: 0 };
-                    let args = (&*parts, plan, own_at, splits as i32, attended);
+                    let args = (&self.parts, &self.plan, own_at, splits as i32, &mut self.attended);
                     self.kernels["attend_gather"].launch(grid, args)?;
                 }
             }
@@ -496,10 +495,8 @@ impl BatchEngine {
                     work.tiles += 1;
                 }
             } else {
-                for row in work.rows..work.rows + part.tokens.len() {
-                    put(lists.own + work.own, row);
-                    work.own += 1;
-                }
+                put(lists.own + work.own, work.rows);
+                work.own += 1;
             }
             for (i, token) in part.tokens.iter().enumerate() {
                 let position = part.first + i;
