@@ -393,8 +393,30 @@ pub const RUNGS: &[Rung] = &[
         leaves: Leaves::Added,
         ..PLAIN
     },
+    Rung { path: "spmv/04_split_rows", kernel: "spmv", defines: &[("LIMIT", 512)], leaves: Leaves::Added, ..PLAIN },
     Rung { path: "two_four/01_expanded", ..TWO_FOUR },
     Rung { path: "two_four/02_sparse_tensor_cores", ..TWO_FOUR },
+    Rung {
+        path: "two_four/03_warpgroups",
+        defines: &[
+            ("TILE_M", 128),
+            ("TILE_N", 256),
+            ("TILE_K", 128),
+            ("STAGES", 2),
+            ("GROUP", 8),
+            ("C_BUFFERS", 2),
+            ("CLUSTER", 2),
+        ],
+        needs: (9, 0),
+        only: true,
+        block: (384, 1),
+        tile: (256, 128),
+        // Stages of 16 KiB of a and 64 KiB of b, two barriers each.
+        shared_bytes: 2 * ((128 / 2 + 256) * 128 * 2 + 2 * 8) + C_TILES,
+        blocks_per_sm: 1,
+        cluster: 2,
+        ..TWO_FOUR
+    },
     Rung { path: "vector_add/01_one_thread_each", kernel: "vector_add", ..PLAIN },
     Rung {
         path: "vector_add/02_loads_in_flight",

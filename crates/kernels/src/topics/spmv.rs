@@ -111,10 +111,11 @@ impl Topic for Spmv {
         let given = [("indices", indices.len(), entries), ("values", values.len(), entries), ("x", x.len(), columns)];
         lengths("spmv", &[&given[..], &[("starts", starts.len(), rows + 1), ("y", y.len(), rows)]].concat())?;
         let rung = &self.own.rung;
-        // Tiles count threads that have a row, lanes of warps that have one, or steps of the merge path.
+        // Tiles count threads that have a row, lanes of warps that have one or a piece of one, or steps of the merge path.
         let columns = match rung.name() {
             "01_thread_a_row" => rows,
             "02_warp_a_row" => 32 * rows,
+            "04_split_rows" => 32 * (rows + entries.div_ceil(self.own.constant("LIMIT") as usize)),
             _ => rows + entries,
         };
         if rung.leaves == Leaves::Added && rows > 0 {
@@ -163,5 +164,6 @@ mod tests {
         let longest = |ladder: Ladder, rung| ladder.inspect(rung, (256, 4096, 256 * 32)).unwrap().longest_warp;
         let times = |rung| longest(Ladder::SpmvPowerLaw, rung) as f64 / longest(Ladder::Spmv, rung) as f64;
         assert!(times("01") > 3.0 && times("02") > 2.0 && times("03") < 1.3, "{:?}", ["01", "02", "03"].map(times));
+        assert!(times("04") < 2.0, "{}", times("04"));
     }
 }

@@ -7,25 +7,33 @@ use super::{
 use crate::sparse::{TwoFour, prune_two_four};
 use gpulab::cpu;
 use gpulab::error::Result;
-use gpulab::gpu::Gpu;
+use gpulab::gpu::{Gpu, TensorMap};
 
-/// What a new kernel is checked at: no multiples of any tile, rows of b that do not begin at multiples of 16 bytes, one step
-/// and several.
-const AWKWARD: [Shape; 5] = [
+/// The rung that takes over what the TMA cannot: rows that do not begin at multiples of 16 bytes.
+const ANY_SIZE: &str = "two_four/02_sparse_tensor_cores";
+
+/// What a new kernel is checked at: no multiples of any tile, rows of b that begin at multiples of 16 bytes and that do not, one
+/// step and several.
+const AWKWARD: [Shape; 6] = [
     Shape { m: 1, n: 1, k: 1 },
     Shape { m: 31, n: 33, k: 31 },
     Shape { m: 127, n: 65, k: 129 },
     Shape { m: 65, n: 72, k: 200 },
     Shape { m: 16, n: 8, k: 64 },
+    Shape { m: 290, n: 264, k: 456 },
 ];
 
 /// Rows that are compared in a timed run.
 const COMPARED: usize = 64;
 
 /// A two_four kernel of the course on one GPU: `c (m × n) = a (m × k) · b (k × n)`, `a` as [`TwoFour`], all in bf16 with sums in
-/// f32. Rates count the 2mnk operations of the dense product, as tables of sparse tensor cores do. A size is (m, n, k).
+/// f32. Rates count the 2mnk operations of the dense product, as tables of sparse tensor cores do. A size is (m, n, k). The
+/// rung that uses the TMA hands sizes that it cannot take to `02_sparse_tensor_cores`.
 #[derive(Debug, Clone)]
-pub struct TwoFourProduct(Loaded);
+pub struct TwoFourProduct {
+    own: Loaded,
+    any_size: Option<Loaded>,
+}
 
 impl TwoFourProduct {
     /// Compiles the rung of that path, such as `two_four/02_sparse_tensor_cores`, and checks it in f64 at awkward sizes.
@@ -34,7 +42,9 @@ impl TwoFourProduct {
     /// [`Error::Invalid`](gpulab::Error::Invalid) for a path that is none, or a kernel whose result is wrong;
     /// [`Error::Unsupported`](gpulab::Error::Unsupported) for a GPU that is too old for it; those of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, path: &str) -> Result<TwoFourProduct> {
-        let product = TwoFourProduct(Loaded::new(gpu, path)?);
+        let own = Loaded::new(gpu, path)?;
+        let any_size = if own.tensor_maps > 0 { Some(Loaded::new(gpu, ANY_SIZE)?) } else { None };
+        let product = TwoFourProduct { own, any_size };
         for shape in AWKWARD {
             check(&product, path, &product.inputs(shape.into(), 1)?, shape)?;
         }
@@ -60,7 +70,7 @@ pub(crate) fn two_four_of(inputs: &[HostArray], columns: usize) -> TwoFour {
 
 impl Topic for TwoFourProduct {
     fn gpu(&self) -> &Gpu {
-        &self.0.gpu
+        &self.own.gpu
     }
 
     fn work(&self, size: Size) -> Result<Cost> {
@@ -94,7 +104,19 @@ impl Topic for TwoFourProduct {
         let (numbers, words) = TwoFourProduct::stored(m, k);
         let given = [("values", values.len(), numbers), ("metadata", metadata.len(), words)];
         lengths("two_four", &[&given[..], &[("b", b.len(), k * n), ("c", c.len(), m * n)]].concat())?;
-        self.0.launch(launches, n, m, (values, metadata, b, c, length(m)?, length(n)?, length(k)?))
+        let [rows, columns, inner] = [length(m)?, length(n)?, length(k)?];
+        // The TMA takes rows of whole 16 bytes, and none of 0.
+        let whole = n > 0 && n.is_multiple_of(8) && k > 0;
+        let loaded = self.any_size.as_ref().filter(|_| !whole).unwrap_or(&self.own);
+        if loaded.tensor_maps == 0 || m == 0 {
+            return loaded.launch(launches, n, m, (values, metadata, b, c, rows, columns, inner));
+        }
+        // The engine fetches a tile of the values at once; of b and c panels of 64 columns, each block of a cluster its share.
+        let (_, tile_rows) = loaded.rung.tile;
+        let share = loaded.constant("TILE_K") / loaded.constant("CLUSTER");
+        let values = TensorMap::new(values, m, numbers / m, tile_rows)?;
+        let (b, mut c) = (TensorMap::new(b, k, n, share)?, TensorMap::written(c, m, n, 64)?);
+        loaded.launch(launches, n, m, (&values, metadata, &b, &mut c, rows, columns, inner))
     }
 
     fn rows(&self, size: Size) -> Result<(usize, usize)> {
@@ -121,11 +143,14 @@ mod tests {
         assert!(of("01").shared_load_wavefronts > of("02").shared_load_wavefronts, "{seen}");
         assert!(seen.rungs.iter().all(|rung| rung.findings == 0), "{seen}");
         let gpu = Gpu::simulated().unwrap();
-        let product = TwoFourProduct::new(&gpu, "two_four/02_sparse_tensor_cores").unwrap();
-        for size in [(0, 8, 64), (3, 5, 0)] {
+        let [product, hopper] = ["two_four/02_sparse_tensor_cores", "two_four/03_warpgroups"]
+            .map(|path| TwoFourProduct::new(&gpu, path).unwrap_or_else(|error| panic!("{error}")));
+        for size in [(0, 8, 64), (3, 5, 0), (3, 8, 0)] {
             let inputs = product.inputs(size.into(), 1).unwrap();
             let zeros = HostArray::Bf16(vec![0; size.0 * size.1]);
-            assert_eq!(product.results(&inputs, size.into()), Ok(vec![zeros]), "{size:?}");
+            for product in [&product, &hopper] {
+                assert_eq!(product.results(&inputs, size.into()), Ok(vec![zeros.clone()]), "{size:?}");
+            }
         }
         let mut inputs = product.inputs(Size::Three(8, 8, 64), 1).unwrap();
         inputs[1] = HostArray::Codes(vec![0; 31]);
