@@ -73,7 +73,7 @@ impl Inspection {
         );
         html += &format!(
             "<table style=\"margin:.5em 0;font-size:inherit;table-layout:auto\"><thead><tr><th style=\"{LEFT}\">what</th><th style=\"{RIGHT}\">count</th>\
-             <th></th><th style=\"{LEFT}\">in Nsight Compute</th></tr></thead><tbody>\n"
+             <td></td><th style=\"{LEFT}\">in Nsight Compute</th></tr></thead><tbody>\n"
         );
         for Row { what, value, aside, metric, near } in rows(self) {
             let near = if near { "≈ " } else { "" };

@@ -279,6 +279,7 @@ fn the_table_names_the_metrics_and_leaves_zeros_out() {
     assert!(words(&it.source()).contains("access out of bounds, a, b: first in block 3906"));
     assert!(text.contains("\n  next: guard it with `if (i < n)`\n"), "{text}");
     assert!(html.contains("<em>next: guard it with <code>if (i &lt; n)</code></em>"), "{html}");
+    assert!(!html.contains("<th></th>"), "{html}");
     assert!(html.contains("<pre>hello &lt;b&gt;") && !text.contains("atomics") && !text.contains("shared"), "{text}");
 }
 

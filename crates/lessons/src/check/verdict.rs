@@ -266,7 +266,9 @@ fn paragraphs(text: &str) -> String {
         return told;
     }
     let font = "font-family:var(--jp-code-font-family,monospace);overflow-x:auto;margin:.3em 0";
-    format!("{told}<pre style=\"{font}\">{}</pre>", escape(&columns.join("\n")))
+    // Long lines scroll, by keys too.
+    let keys = "tabindex=\"0\" role=\"group\" aria-label=\"lines of the message\"";
+    format!("{told}<pre style=\"{font}\" {keys}>{}</pre>", escape(&columns.join("\n")))
 }
 
 /// What `work` returns, or the text of its panic. The panic prints nothing meanwhile.
@@ -395,6 +397,7 @@ mod tests {
         assert_eq!(paragraphs("took `4 µs`\nagain"), "took <code>4 µs</code><br>again");
         let shown = paragraphs("does not compile\n  a < b\n    ^ here");
         assert!(shown.starts_with("does not compile<pre style=\"font-family:"), "{shown}");
-        assert!(shown.contains("monospace") && shown.ends_with(">  a &lt; b\n    ^ here</pre>"), "{shown}");
+        assert!(shown.contains("monospace") && shown.contains(" tabindex=\"0\" "), "{shown}");
+        assert!(shown.ends_with(">  a &lt; b\n    ^ here</pre>"), "{shown}");
     }
 }
