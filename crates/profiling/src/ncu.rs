@@ -350,14 +350,14 @@ pub(super) const REASONS: [(&str, &str); 18] = [
     ("no_instruction", "its next instruction is not in the cache"),
     ("branch_resolving", "a jump is being worked out"),
     ("dispatch_stall", "the dispatcher holds it back"),
-    ("drain", "it has ended, and its stores are not out"),
+    ("drain", "it has ended, and its stores are not finished"),
     ("membar", "a memory fence has not come through"),
     ("imc_miss", "a constant is not in the cache"),
     ("gmma", "the tensor cores are busy"),
     ("sleeping", "it sleeps"),
 ];
 
-/// One rung's reasons to wait, most first: the cycles that a warp waits so for each of its instructions, on average.
+/// One rung's reasons to wait, most first: stall cycles per issued instruction, on average.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a stall table shows itself as the last expression of a cell, without a semicolon"]
 pub struct Stalls {
@@ -398,7 +398,7 @@ impl fmt::Display for Stalls {
         let all: f64 = self.reasons.iter().map(|one| one.2).sum();
         let recorded =
             if self.recorded_on.is_empty() { String::new() } else { format!(" (recorded on {})", self.recorded_on) };
-        writeln!(f, "{}: cycles that a warp spends so for each of its instructions{recorded}", self.rung)?;
+        writeln!(f, "{}: stall cycles per issued instruction{recorded}", self.rung)?;
         for (name, means, cycles) in self.reasons.iter().filter(|one| one.2 >= 0.01 * all) {
             writeln!(f, "{cycles:>8.2}  {:>3.0} %  {name:18}  {means}", 100.0 * cycles / all)?;
         }

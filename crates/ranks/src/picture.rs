@@ -146,7 +146,7 @@ impl Steps {
                 _ => String::new(),
             };
             arrow(canvas, node(place(message.from)), node(place(message.to)), &label);
-            let carried = if label.is_empty() { "all parts".to_string() } else { format!("part {label}") };
+            let carried = if label.is_empty() { "all chunks".to_string() } else { format!("chunk {label}") };
             let how = if message.reduces { "to be added" } else { "to be kept" };
             canvas.describe(format!(
                 "step {step}: rank {} sends {carried} to rank {}, {how}, {} bytes",
