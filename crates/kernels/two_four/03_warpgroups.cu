@@ -144,7 +144,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(384, 1)
                     wgmma_sparse_64x256x32<1>(sum, a_tile + part * 4 + 2, b_tile + part * 512 + 256, own.words[part]);
                 }
                 wgmma_commit();
-                // Places are registers, and products that are under way hold on to them: while this warpgroup waits, the
+                // Places are registers, and products in flight hold on to them: while this warpgroup waits, the
                 // other one multiplies. Then the stage is free, in this block and in its neighbour.
                 wgmma_wait<0>();
                 if (thread < CLUSTER) {
