@@ -52,7 +52,7 @@ COURSES = {
     "semester": Course("week", 200, (
         "00 01", "02", "03", "10", "11", "12a 12b", "12c 13", "14 15", "16 17a", "20 21", "30 31a", "40 22~", "41 50~", "60 62",
     )),
-    "six-weeks": Course("week", 240, ("00 01 02", "03 10", "11 13", "12a 14", "16 12b", "12c 17a")),
+    "six-weeks": Course("week", 240, ("00 01 02", "03 10", "11 14", "12a 13", "16 12b", "12c 17a")),
     "two-days": Course("half day", 180, ("00 02~ 03~ 10~", "11~ 13~", "12a~ 14~", "16~ 12c~")),
     "half-day": Course("hour and a half", 95, ("00 10~", "11~")),
 }  # fmt: skip
@@ -139,7 +139,7 @@ PARTS = {
         ("training_hours",),
     ),
     "30": Part(
-        ("Heads that share", "What an added mask costs", "grouped"), ("softmax_row", "longest_sequence", "diagnose_leak", "A1")
+        ("Heads that share", "What the mask does not save", "grouped"), ("softmax_row", "longest_sequence", "diagnose_leak", "A1")
     ),
     "31a": Part(("What a causal mask saves", "queries_per_block"), ("one_pass", "tile_loop", "A2")),
     "31b": Part(("The idea outside this kernel", "diagnose_traffic"), ("weigh", "merge_parts", "tensor_busy")),
