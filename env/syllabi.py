@@ -166,7 +166,7 @@ PARTS = {
         ("sharded_step", "reshard", "fewest_gpus", "diagnose_checkpoint", "Z1", "Z2"),
     ),
     "62": Part(
-        ("Prometheus", "A chart that lives", "parse_metrics"), ("hysteresis", "run_energy", "diagnose_slow", "N1", "N2", "N3")
+        ("Prometheus", "A live chart", "parse_metrics"), ("hysteresis", "run_energy", "diagnose_slow", "N1", "N2", "N3")
     ),
     "63": Part(
         ("Prompts that begin alike", "The same scheduler in real time"),
