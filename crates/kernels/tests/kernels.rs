@@ -137,16 +137,20 @@ fn in_lessons() -> Vec<(String, Source)> {
     let mut found = Vec::new();
     for path in with_extension(&folder, "ipynb") {
         let notebook: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        for cell in notebook["cells"].as_array().into_iter().flatten().filter(|cell| cell["cell_type"] == "code") {
-            let text = match &cell["source"] {
-                serde_json::Value::Array(lines) => lines.iter().filter_map(|line| line.as_str()).collect(),
-                other => other.as_str().unwrap_or_default().to_string(),
-            };
-            add(&mut found, format!("{}, cell {}", path.display(), cell["id"]), &text);
+        let code = notebook["cells"].as_array().into_iter().flatten().filter(|cell| cell["cell_type"] == "code");
+        let text = |cell: &serde_json::Value| match &cell["source"] {
+            serde_json::Value::Array(lines) => lines.iter().filter_map(|line| line.as_str()).collect::<String>(),
+            other => other.as_str().unwrap_or_default().to_string(),
+        };
+        let cells: Vec<(String, String)> = code.map(|cell| (cell["id"].to_string(), text(cell))).collect();
+        let all: String = cells.iter().map(|(_, text)| text.as_str()).collect();
+        for (id, text) in &cells {
+            add(&mut found, format!("{}, cell {id}", path.display()), text, &all);
         }
     }
     for path in with_extension(&folder.join("solutions"), "rs") {
-        add(&mut found, path.display().to_string(), &std::fs::read_to_string(&path).unwrap());
+        let text = std::fs::read_to_string(&path).unwrap();
+        add(&mut found, path.display().to_string(), &text, &text);
     }
     found
 }
@@ -159,20 +163,26 @@ fn with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// Adds the raw strings of `rust` that hold a kernel, with what `.define(…)` in the same text gives them.
-fn add(found: &mut Vec<(String, Source)>, place: String, rust: &str) {
-    let defines: Vec<&str> = rust.split(".define(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+/// Adds the raw strings of `rust` that hold a kernel, with what `.define(…)` in the notebook or file gives them: a source may be
+/// written in one cell, and get its constants in the next.
+fn add(found: &mut Vec<(String, Source)>, place: String, rust: &str, all: &str) {
+    let defines: Vec<&str> = all.split(".define(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    // Words in capitals that the notebook replaces: what it makes of such a template is compiled when the notebook runs.
+    let filled = |name: &&str| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_uppercase());
+    let filled: Vec<&str> =
+        all.split(".replace(\"").skip(1).filter_map(|rest| rest.split('"').next()).filter(filled).collect();
     for hashes in ["#", "##"] {
         let (open, close) = (format!("r{hashes}\""), format!("\"{hashes}"));
         for rest in rust.split(open.as_str()).skip(1) {
             let text = rest.split(close.as_str()).next().unwrap_or_default();
-            if text.contains("__global__") {
+            if text.contains("__global__") && !filled.iter().any(|name| text.contains(name)) {
                 let mut source = Source::text(text);
                 if let Some((_, folder)) = HOPPER.iter().find(|(include, _)| text.contains(include)) {
                     source.folder = Some(gpulab_kernels::ladder::folder().join(folder));
                 }
                 // 16 suits a tile's side and a count alike; the lesson's own value needs the lesson to run.
-                let source = defines.iter().fold(source, |source, name| source.define(name, 16));
+                let needed = defines.iter().filter(|name| text.contains(**name));
+                let source = needed.fold(source, |source, name| source.define(name, 16));
                 found.push((place.clone(), source));
             }
         }
@@ -183,7 +193,7 @@ fn add(found: &mut Vec<(String, Source)>, place: String, rust: &str) {
 fn kernels_in_cells_are_found() {
     let mut found = Vec::new();
     let cell = "let m = gpu.compile(Source::text(r#\"__global__ void k(float *x) { x[0] = N; }\"#).define(\"N\", 3))?;";
-    add(&mut found, "here".to_string(), cell);
+    add(&mut found, "here".to_string(), cell, cell);
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].1.defines, [("N".to_string(), "16".to_string())]);
     assert_eq!(found[0].1.text, "__global__ void k(float *x) { x[0] = N; }");

@@ -305,7 +305,7 @@ fn the_picture_follows_from_the_messages() {
     let run = World::new(4).run(|rank| reduce(rank, 8)).unwrap();
     let svg = steps(&run.log).title("A ring of four").draw().svg();
     assert!(svg.contains("step 5") && !svg.contains("step 6"));
-    assert!(svg.contains("step 0: rank 0 sends part 3 to rank 1, to be added, 8 bytes"), "{svg}");
+    assert!(svg.contains("step 0: rank 0 sends chunk 3 to rank 1, to be added, 8 bytes"), "{svg}");
     assert!(svg.contains("to be kept"));
     let alone = World::new(1).run(|rank| reduce(rank, 8)).unwrap();
     assert!(steps(&alone.log).draw().svg().contains("Nothing was sent."));
