@@ -14,8 +14,6 @@ from env.notebooks import VERDICT, tags
 
 SVG, HTML, TEXT = "image/svg+xml", "text/html", "text/plain"
 STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
-# What a verdict shows in columns, as it was recorded before its long lines scrolled by keys, too.
-LINES = re.compile(r'<pre (style="[^"]*overflow-x:auto[^"]*")>')
 # More lines than this scroll in a box.
 TALL = 24
 CHANGED = "The lesson's cell was changed after the recorded run: its output comes with the next one."
@@ -63,9 +61,6 @@ class Outputs:
             self.styles.add(style)
         # Recorded before the tables could be reached by keys.
         html = html.replace('class="gpulab-table" style', 'class="gpulab-table" tabindex="0" style')
-        html = LINES.sub(r'<pre \1 tabindex="0" role="group" aria-label="lines of the message">', html)
-        # Recorded when the inspection's third column had an empty head.
-        html = html.replace("<th></th>", "<td></td>")
         return f'<div class="{"verdict" if verdict else "rich"}" tabindex="0">{html.strip()}</div>'
 
 

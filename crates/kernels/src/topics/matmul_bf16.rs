@@ -2,7 +2,7 @@
 
 use super::matmul::{COMPARED_ROWS, product_row};
 use super::rows::rounding;
-use super::{Allocation, Array, Cost, HostArray, Launches, Loaded, Reference, Shape, Size, Topic, check};
+use super::{Allocation, Array, Cost, HostArray, Launches, Loaded, Reference, Shape, Size, Topic, check, tma_takes};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, TensorMap};
@@ -56,10 +56,8 @@ impl MatmulBf16 {
         }
     }
 
-    /// The TMA takes rows of whole 16 bytes, and none of 0.
     fn loaded_for(&self, Shape { n, k, .. }: Shape) -> &Loaded {
-        let whole = |columns: usize| columns > 0 && columns.is_multiple_of(8);
-        self.any_size.as_ref().filter(|_| !(whole(n) && whole(k))).unwrap_or(&self.own)
+        self.any_size.as_ref().filter(|_| !(tma_takes(n) && tma_takes(k))).unwrap_or(&self.own)
     }
 }
 

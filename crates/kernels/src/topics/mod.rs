@@ -75,6 +75,11 @@ fn length(n: usize) -> Result<i32> {
     }
 }
 
+/// Whether the TMA takes rows of so many bf16: they begin at multiples of 16 bytes, and there is something in them.
+fn tma_takes(columns: usize) -> bool {
+    columns > 0 && columns.is_multiple_of(8)
+}
+
 /// A rung, compiled for one GPU.
 #[derive(Debug, Clone)]
 struct Loaded {

@@ -3,6 +3,7 @@
 use super::block_sparse::product_row;
 use super::{
     Allocation, Array, Cost, HostArray, Launches, Loaded, Reference, Shape, Size, Topic, check, length, lengths,
+    tma_takes,
 };
 use crate::sparse::{TwoFour, prune_two_four};
 use gpulab::cpu;
@@ -105,9 +106,8 @@ impl Topic for TwoFourProduct {
         let given = [("values", values.len(), numbers), ("metadata", metadata.len(), words)];
         lengths("two_four", &[&given[..], &[("b", b.len(), k * n), ("c", c.len(), m * n)]].concat())?;
         let [rows, columns, inner] = [length(m)?, length(n)?, length(k)?];
-        // The TMA takes rows of whole 16 bytes, and none of 0.
-        let whole = n > 0 && n.is_multiple_of(8) && k > 0;
-        let loaded = self.any_size.as_ref().filter(|_| !whole).unwrap_or(&self.own);
+        // Columns of a are filled up, so its rows are whole where there are any.
+        let loaded = self.any_size.as_ref().filter(|_| !(tma_takes(n) && k > 0)).unwrap_or(&self.own);
         if loaded.tensor_maps == 0 || m == 0 {
             return loaded.launch(launches, n, m, (values, metadata, b, c, rows, columns, inner));
         }
