@@ -26,23 +26,32 @@ fn add_up(device: &Device, images: u32, kinds: &[Kernels]) {
         let mut plain = || {
             device.synchronize().unwrap();
             let start = Instant::now();
-            adamw.step(&cnn, &cnn.loss(&x, &digits).unwrap().backward().unwrap(), 1.0).unwrap();
+            let gradients = cnn.loss(&x, &digits).unwrap().backward().unwrap();
+            adamw.step(&cnn, &gradients, 1.0).unwrap();
             device.synchronize().unwrap();
+            // The spans, too, end before the memory of a step is given back.
             1e3 * start.elapsed().as_secs_f64()
         };
         let timed = || {
             let spans = cnn.step_by_operator(&x, &digits, "").unwrap();
             spans.iter().map(|span| span.end_ms - span.start_ms).sum::<f64>()
         };
-        // In turn, and the least of each, as a busy machine only adds; more of them where the two are apart.
-        let (mut alone, mut sum) = (f64::INFINITY, f64::INFINITY);
+        (plain(), timed());
+        // Neighbours have the same load beside them, each comes first as often, and the median leaves out whoever was
+        // interrupted; more of them where the two are apart.
+        let mut pairs = Vec::new();
         let fits = (0..12).any(|_| {
-            for _ in 0..4 {
-                (alone, sum) = (alone.min(plain()), sum.min(timed()));
+            for _ in 0..3 {
+                let alone = plain();
+                pairs.push((timed(), alone));
+                pairs.push((timed(), plain()));
             }
+            pairs.sort_by(|(sum, alone), (other_sum, other_alone)| (sum / alone).total_cmp(&(other_sum / other_alone)));
+            let (sum, alone) = pairs[pairs.len() / 2];
             (sum / alone - 1.0).abs() <= 0.1
         });
+        let (sum, alone) = pairs[pairs.len() / 2];
         assert!(fits, "{kernels:?}: the spans add up to {sum} ms, and a step without a clock takes {alone} ms");
-        println!("{kernels:?}: spans {sum:.2} ms, step {alone:.2} ms");
+        println!("{kernels:?}: spans {sum:.2} ms, step {alone:.2} ms, the median of {} pairs", pairs.len());
     }
 }
