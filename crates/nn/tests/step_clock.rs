@@ -36,7 +36,8 @@ fn add_up(device: &Device, images: u32, kinds: &[Kernels]) {
             let spans = cnn.step_by_operator(&x, &digits, "").unwrap();
             spans.iter().map(|span| span.end_ms - span.start_ms).sum::<f64>()
         };
-        (plain(), timed());
+        plain();
+        timed();
         // Neighbours have the same load beside them, each comes first as often, and the median leaves out whoever was
         // interrupted; more of them where the two are apart.
         let mut pairs = Vec::new();
