@@ -147,7 +147,7 @@ def question(cargo: str, arguments: list[str]) -> str:
     folder = str(manifest_folder(arguments))
     for word in arguments:
         file = Path(word)
-        words.append(file.read_bytes() if file.is_file() else word.replace(folder, FOLDER).encode())
+        words.append(in_order(file) if file.is_file() else word.replace(folder, FOLDER).encode())
         if file.is_file() and file.name == "Cargo.toml":
             with suppress(OSError):
                 words.append(file.with_name("Cargo.lock").read_bytes())
@@ -155,6 +155,11 @@ def question(cargo: str, arguments: list[str]) -> str:
     for word in words:
         sums.update(len(word).to_bytes(8, "little") + word)
     return sums.hexdigest()[:24]
+
+
+def in_order(manifest: Path) -> bytes:
+    """Its lines, sorted: evcxr writes the dependencies of a kernel's crate in another order each time."""
+    return b"\n".join(sorted(manifest.read_bytes().splitlines()))
 
 
 def manifest_folder(arguments: list[str]) -> Path:

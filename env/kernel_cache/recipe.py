@@ -36,12 +36,14 @@ CELLS = Path(__file__).with_name("cells_rustc.sh")
 # What evcxr runs as cargo for each cell, and the rustup that tells it so: evcxr asks no variable.
 CELLS_CARGO = Path(__file__).with_name("cells_cargo.sh")
 CELLS_PATH = Path(__file__).with_name("path")
+# Between these and rustc: what each start asks it anew.
+RUSTC_ANSWERS = Path(__file__).with_name("rustc_answers.sh")
 # evcxr's own flags for rustc, which flags from the environment replace.
 EVCXR_FLAGS = ("-Cprefer-dynamic",)
 # What a reader's own environment says here would make a kernel's build differ from the warmed one, and rebuild all.
 DROPPED = re.compile(
     r"CARGO_PROFILE_.*|CARGO_BUILD_(?!JOBS$).*|CARGO_TARGET_DIR|CARGO_INCREMENTAL|(CARGO_ENCODED_)?RUSTFLAGS"
-    r"|RUSTC(_WORKSPACE)?(_WRAPPER)?|EVCXR_.*|RUST_SRC_PATH"
+    r"|RUSTC(_WORKSPACE)?(_WRAPPER)?|EVCXR_.*|RUST_SRC_PATH|GPULAB_RUSTC(_ANSWERS)?"
 )
 # The prelude that evcxr runs at each start. evcxr begins with a build without dependencies, which empties Cargo.lock:
 # the project's own is put back, so that a kernel gets the versions that were warmed, and asks no network for newer.
@@ -81,11 +83,24 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
         env["PATH"] = os.pathsep.join([str(CELLS_PATH), env["PATH"]])
         env["GPULAB_CELLS_CARGO"] = str(CELLS_CARGO)
         env["GPULAB_CRATES"] = "\n".join(str(folder) for folder in (paths.CRATE, paths.CRATES))
+    if os.access(RUSTC_ANSWERS, os.X_OK):
+        answers = paths.GENERATED / "rustc" / _digest([env["RUSTC"].encode(), _changed(Path(env["RUSTC"]))])
+        env["GPULAB_RUSTC"], env["GPULAB_RUSTC_ANSWERS"] = env["RUSTC"], str(answers)
+        env["RUSTC"] = str(RUSTC_ANSWERS)
     rust = paths.rust_libraries(toolchain)
     old = [env["LD_LIBRARY_PATH"]] if env.get("LD_LIBRARY_PATH") else []
     env["LD_LIBRARY_PATH"] = os.pathsep.join([str(paths.LIBRARIES), *map(str, candle.libraries()), *rust, *old])
     env["DYLD_FALLBACK_LIBRARY_PATH"] = os.pathsep.join([*rust, "/usr/local/lib", "/usr/lib"])
     return env
+
+
+def _changed(program: Path) -> bytes:
+    """Another text once the program is another one."""
+    try:
+        status = program.stat()
+    except OSError:
+        return b""
+    return f"{status.st_size} {status.st_mtime_ns}".encode()
 
 
 def with_lock(code: str) -> str:

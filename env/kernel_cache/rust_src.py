@@ -1,7 +1,8 @@
 """The standard library's sources as the type analysis reads them: without what no cell's variable gets its type from.
 
 The analysis (rust-analyzer, inside evcxr) reads all of them at each start of a kernel. Half of their bytes are processors'
-instructions (`core::arch`), most of them of other processors; the rest of what goes are tests. rustc has the whole sources.
+instructions (`core::arch`), most of them of other processors; then there are tests, and of what is left two thirds are what
+functions do, and comments. rustc has the whole sources.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import shutil
 from pathlib import Path
 
 from env import paths
+from env.kernel_cache.signatures import signatures
 
 LIBRARY = paths.GENERATED / "rust-src" / "library"
 # Changes when what is left out does.
-FORM = 1
+FORM = 2
 # Modules whose files stay, empty, as `mod` names them: instructions, and the SIMD types of nightly Rust.
 EMPTY = ("stdarch/crates/core_arch/src", "portable-simd/crates/core_simd/src")
 # Of the first one, what the empty modules are declared in.
@@ -33,7 +35,10 @@ def lean(library: Path, target: Path) -> None:
         copy = new / place
         copy.parent.mkdir(parents=True, exist_ok=True)
         empty = place.as_posix().startswith(EMPTY) and not (place.parent.as_posix() in EMPTY and place.name in KEPT)
-        copy.write_bytes(b"" if empty and file.suffix == ".rs" else file.read_bytes())
+        if file.suffix == ".rs":
+            copy.write_text("" if empty else signatures(file.read_text(encoding="utf-8")), encoding="utf-8")
+        else:
+            copy.write_bytes(file.read_bytes())
     shutil.rmtree(target, ignore_errors=True)
     new.rename(target)
 

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from env import paths
 from env.kernel_cache import analysis, metadata, recipe, rust_src
+from env.kernel_cache.signatures import signatures
 
 PLATFORM = "x86_64-unknown-linux-gnu"
 ARGUMENTS = ["metadata", "--format-version", "1", "--manifest-path", "/k/Cargo.toml", "--filter-platform", PLATFORM]
@@ -170,6 +172,12 @@ def test_an_answer_is_kept_until_what_it_depends_on_changes(tmp_path: Path, caps
     answer = asked_of(second, cargo, capsys, "[package]")
     assert asked.read_text() == once
     assert answer["workspace_root"] == str(second) and answer["address"].endswith("/another%20folder#ctx")
+    # evcxr names the dependencies in any order.
+    two = ["[dependencies]", 'a = "1"', 'b = "2"']
+    asked_of(second, cargo, capsys, "\n".join(two))
+    once = asked.read_text()
+    asked_of(first, cargo, capsys, "\n".join([two[0], two[2], two[1]]))
+    assert asked.read_text() == once
     # Another manifest is another question.
     asked_of(second, cargo, capsys, "[package] # changed")
     assert asked.read_text() != once
@@ -184,7 +192,7 @@ def test_only_so_many_answers_are_kept(tmp_path: Path) -> None:
 def test_the_lean_sources_keep_what_types_come_from(tmp_path: Path, monkeypatch) -> None:
     library = tmp_path / "library"
     files = {
-        "core/src/lib.rs": "mod num;",
+        "core/src/lib.rs": "mod num;\n",
         "core/tests/all.rs": "test",
         "core/README.md": "text",
         "Cargo.toml": "[workspace]",
@@ -208,3 +216,91 @@ def test_the_lean_sources_keep_what_types_come_from(tmp_path: Path, monkeypatch)
     assert rust_src.environment() == {"RUST_SRC_PATH": str(lean)}
     monkeypatch.setattr(rust_src, "LIBRARY", tmp_path / "missing")
     assert rust_src.environment() == {}
+
+
+@pytest.mark.parametrize(
+    ("whole", "short"),
+    [
+        ("pub fn one(x: [u8; 3]) -> u8 { x[0] }", "pub fn one(x: [u8; 3]) -> u8 {loop{}}"),
+        ("fn f<T>() where T: Fn() -> [u8; { 2 }] { a(); { b } }\nstruct S { x: fn(u8) -> u8 }", None),
+        ('impl T for S { unsafe fn f(&self); fn g() { "}" } }', "impl T for S { unsafe fn f(&self); fn g() {loop{}} }"),
+        ("const fn size() -> usize { 4 }", "const fn size() -> usize { 4 }"),
+        ('const unsafe extern "C" fn f() { 4 }', 'const unsafe extern "C" fn f() { 4 }'),
+        ("const X: u8 = 1; fn f() { 4 }", "const X: u8 = 1; fn f() {loop{}}"),
+        ("macro_rules! m { ($n:ident) => { fn $n() { 1 } }; }", "macro_rules! m { ($n:ident) => { fn $n() { 1 } }; }"),
+        (
+            "// no\nfn f<'a>(x: &'a str) { '}'; b'\\''; r#\"}\"}\"#; /* } /* } */ */ }",
+            "\nfn f<'a>(x: &'a str) {loop{}}",
+        ),
+        ("/// One.\n/// More.\n///\n/// Long.\nstruct A;\n//// no\n", "/// One.\n/// More.\nstruct A;\n"),
+        ("//! One.\n//!\n//! Long.\nmod a;", "//! One.\nmod a;"),
+        # As it is where it cannot be read.
+        ("fn f() { /* } ", "fn f() { /* } "),
+        ("fn f() { ", "fn f() { "),
+    ],
+)
+def test_of_a_function_the_signature_is_left(whole: str, short: str | None) -> None:
+    short = short or "fn f<T>() where T: Fn() -> [u8; { 2 }] {loop{}}\nstruct S { x: fn(u8) -> u8 }"
+    assert signatures(whole) == short
+    assert signatures(short) == short
+
+
+@pytest.mark.parametrize("crate", ["core", "alloc", "std"])
+def test_rust_can_read_what_is_left_of_its_library(crate: str, tmp_path: Path) -> None:
+    source = Path(run("rustc", "--print", "sysroot").strip()) / "lib/rustlib/src/rust/library" / crate / "src"
+    for name in ("lib.rs", "sync.rs" if crate == "alloc" else "mem/mod.rs" if crate == "core" else "io/mod.rs"):
+        short = signatures((source / name).read_text(encoding="utf-8"))
+        (tmp_path / "x.rs").write_text(short, encoding="utf-8")
+        command = ["rustc", "--edition", "2024", "-Zunpretty=normal", str(tmp_path / "x.rs")]
+        run(*command, RUSTC_BOOTSTRAP="1")
+        assert len(short) < 0.7 * (source / name).stat().st_size
+
+
+def run(*command: str, **environment: str) -> str:
+    """What a command says; it must go well."""
+    return subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+    ).stdout
+
+
+def test_rustc_is_asked_once_for_what_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And compiles each time."""
+    rustc, asked = tmp_path / "tools/bin/rustc", tmp_path / "asked"
+    rustc.parent.mkdir(parents=True)
+    script = f'#!/bin/sh\necho "$@" >>{asked}\ncase "$*" in *bad*) echo wrong >&2; exit 3;; esac\necho "said $RUSTC_BOOTSTRAP $*"\n'
+    rustc.write_text(script)
+    rustc.chmod(0o755)
+    monkeypatch.setattr(paths, "STATE", tmp_path / "setup.json")
+    monkeypatch.setattr(paths, "GENERATED", tmp_path / "made")
+    env = recipe.environment(dict(os.environ), tmp_path / "k", tmp_path / "tools", tmp_path / "evcxr")
+    assert env["RUSTC"] == str(recipe.RUSTC_ANSWERS) and env["GPULAB_RUSTC"] == str(rustc)
+
+    def ask(*arguments: str, **more: str) -> tuple[int, str, str]:
+        command = [env["RUSTC"], *arguments]
+        done = subprocess.run(command, env={**env, **more}, capture_output=True, text=True, check=False, input="")
+        return done.returncode, done.stdout, done.stderr
+
+    questions = [
+        ["-vV"],
+        ["--print", "sysroot"],
+        ["-", "--crate-name", "___", "--print=file-names"],
+        ["-O", "--print", "cfg"],
+    ]
+    for question in questions:
+        for _ in range(2):
+            assert ask(*question) == (0, f"said  {' '.join(question)}\n", "")
+    assert len(asked.read_text().splitlines()) == len(questions)
+    # Another answer under another setting.
+    assert ask("-vV", RUSTC_BOOTSTRAP="1")[1] == "said 1 -vV\n"
+    for compiled in (["--crate-name", "ctx", "src/lib.rs", "--print=cfg"], ["-", "--crate-name", "x", "--print=cfg"]):
+        before = len(asked.read_text().splitlines())
+        assert [ask(*compiled)[0] for _ in range(2)] == [0, 0]
+        assert len(asked.read_text().splitlines()) == before + 2
+    assert ask("--print", "bad") == (3, "", "wrong\n")
+    assert ask("--print", "bad") == (3, "", "wrong\n")
+    # Another compiler is asked anew.
+    os.utime(rustc, ns=(1, 1))
+    assert recipe.environment(dict(os.environ), tmp_path / "k", tmp_path / "tools", tmp_path / "e") != env
+    # Where nothing can be kept, rustc answers.
+    (tmp_path / "file").touch()
+    assert ask("-vV", GPULAB_RUSTC_ANSWERS=str(tmp_path / "file/x"))[:2] == (0, "said  -vV\n")
