@@ -137,6 +137,7 @@ fn a_simulated_gpu_has_nothing_of_cudarcs() {
     let refused = [
         gpu.cuda_context().map(drop),
         gpu.cuda_stream().map(drop),
+        gpu.pci_bus_id().map(drop),
         kernel.cuda_function().map(drop),
         x.as_cuda().map(drop),
         x.as_cuda_mut().map(drop),

@@ -87,6 +87,7 @@ fn doors(gpu: &Gpu) -> Result<Cases> {
         ("cudarc: no memory", raw(CUresult::CUDA_ERROR_OUT_OF_MEMORY)),
         ("cudarc: a cooperative launch that is too large", raw(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)),
         ("cudarc's context of a simulated GPU", gpu.cuda_context().map(drop)),
+        ("the PCI bus id of a simulated GPU", gpu.pci_bus_id().map(drop)),
         ("a copy into a buffer of another length", gpu.zeros::<f32>(4)?.copy_from(&[0.0; 5])),
     ])
 }

@@ -108,3 +108,33 @@ fn without_nvml_it_says_what_to_do_and_with_it_it_samples() {
         code => assert!(code == Some(2) && err.contains("\nnext: ") && !err.contains("panicked"), "{err}"),
     }
 }
+
+/// NVML, nvidia-smi and CUDA each have an order of their own: by the PCI bus id all three must speak of one GPU. Of two GPUs of
+/// one kind name and memory are the same, and the UUID is not.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+#[cfg(not(target_os = "macos"))]
+fn nvml_and_nvidia_smi_find_cudas_gpu_by_its_pci_bus_id() {
+    use gpulab::prelude::Gpu;
+    use gpulab_monitor::nvml_wrapper::{Nvml, error::NvmlError};
+    let nvml = Nvml::init().expect("needs an NVIDIA GPU");
+    assert!(Gpu::count() > 0, "needs an NVIDIA GPU");
+    for gpu in (0..Gpu::count()).map(|index| Gpu::open_index(index).unwrap()) {
+        let (id, context) = (gpu.pci_bus_id().unwrap(), gpu.cuda_context().unwrap());
+        let theirs = nvml.device_by_pci_bus_id(id.as_str()).unwrap_or_else(|error| panic!("{gpu} at {id}: {error}"));
+        assert_eq!(theirs.name().unwrap(), gpu.name(), "{id}");
+        let cudas = context.total_mem().unwrap() as f64;
+        match theirs.memory_info().map(|memory| memory.total as f64) {
+            // A GPU that shares the CPU's memory has none of its own to tell of.
+            Err(NvmlError::NotSupported) => {}
+            // NVML counts what the driver keeps for itself as well.
+            all => assert!((0.95..=1.0).contains(&(cudas / all.unwrap())), "{id}: {cudas} bytes by CUDA"),
+        }
+        let bytes = context.uuid().unwrap().bytes;
+        let uuid: String = bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
+        assert_eq!(theirs.uuid().unwrap().replace('-', ""), format!("GPU{uuid}"), "{id}");
+        let smi = ["--query-gpu=uuid", "--format=csv,noheader"];
+        let smi = Command::new("nvidia-smi").arg(format!("--id={id}")).args(smi).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&smi.stdout).trim(), theirs.uuid().unwrap(), "{id}");
+    }
+}

@@ -2,9 +2,10 @@
 
 use crate::error::{Error, Result, next_step};
 use crate::launch::LaunchLimits;
-use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUresult};
+use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use std::any::Any;
+use std::ffi::CStr;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -210,6 +211,17 @@ impl CudaGpu {
         self.context.attribute(which).unwrap_or(0)
     }
 
+    /// The PCI bus id as the driver writes it, such as `0000:1B:00.0`.
+    pub(crate) fn pci_bus_id(&self) -> Result<String> {
+        // The driver asks for room for 13 bytes, which fits a domain of four digits.
+        let mut id = [0_u8; 32];
+        // SAFETY: the context's device is valid, and the driver writes at most as many bytes as it is told of.
+        unsafe { sys::cuDeviceGetPCIBusId(id.as_mut_ptr().cast(), id.len() as i32, self.context.cu_device()) }
+            .result()
+            .map_err(|error| driver_error("reading the PCI bus id (cuDeviceGetPCIBusId)", error))?;
+        Ok(CStr::from_bytes_until_nul(&id).unwrap_or_default().to_string_lossy().into_owned())
+    }
+
     /// Bytes of the last-level cache on the GPU.
     pub(crate) fn l2_bytes(&self) -> usize {
         self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).max(0) as usize
@@ -275,7 +287,7 @@ impl Library {
 
 /// Turns a driver's code into an error that says what was going on and what to do.
 pub fn driver_error(during: &str, error: DriverError) -> Error {
-    let text = |bytes: Result<&std::ffi::CStr, DriverError>| {
+    let text = |bytes: Result<&CStr, DriverError>| {
         bytes.map_or_else(|_| "unknown".to_string(), |text| text.to_string_lossy().into_owned())
     };
     // Only the driver knows the words, and cudarc panics where there is none.

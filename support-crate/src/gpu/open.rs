@@ -90,7 +90,7 @@ impl Gpu {
         Ok(Gpu::Simulated(gpu))
     }
 
-    /// Opens NVIDIA GPU `index`, counted from 0 as `nvidia-smi` does. Never the simulator.
+    /// Opens NVIDIA GPU `index`, counted from 0 in CUDA's order, which need not be `nvidia-smi`'s. Never the simulator.
     ///
     /// # Errors
     /// [`Error::NoGpu`] with what was looked for, [`Error::NoSuchDevice`], [`Error::Driver`] when the driver refuses.
@@ -176,6 +176,37 @@ impl Gpu {
         match self {
             Gpu::Cuda(gpu) => gpu.context.ordinal(),
             Gpu::Metal(_) | Gpu::Simulated(_) => 0,
+        }
+    }
+
+    /// Its place in the machine by the driver's word (`cuDeviceGetPCIBusId`), such as `0000:1B:00.0`: domain, bus, device and
+    /// function in hexadecimal. This is how to ask others about *this* GPU, since [`Gpu::index`] is CUDA's number, and NVML
+    /// and `nvidia-smi` may count in another order and do not follow `CUDA_VISIBLE_DEVICES`. NVML
+    /// (`nvmlDeviceGetHandleByPciBusId_v2`, nvml-wrapper's `device_by_pci_bus_id`) and `nvidia-smi --id=` take it as it is,
+    /// though they write the domain with eight digits themselves.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpulab::prelude::*;
+    /// use std::process::Command;
+    ///
+    /// fn power_draw(gpu: &Gpu) -> Result<Command> {
+    ///     let mut command = Command::new("nvidia-smi");
+    ///     command.args([&format!("--id={}", gpu.pci_bus_id()?), "--query-gpu=power.draw", "--format=csv"]);
+    ///     Ok(command)
+    /// }
+    /// assert!(matches!(power_draw(&Gpu::simulated()?), Err(Error::Unsupported { .. }))); // it is on no bus
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on other GPUs than NVIDIA's, [`Error::Driver`].
+    pub fn pci_bus_id(&self) -> Result<String> {
+        let fix = "run this on an NVIDIA GPU: `nvidia-smi` and NVML know no others";
+        match self {
+            Gpu::Cuda(gpu) => gpu.pci_bus_id(),
+            Gpu::Metal(_) => Err(Error::unsupported("an Apple GPU has no PCI bus id", fix)),
+            Gpu::Simulated(_) => Err(needs_hardware("`pci_bus_id` asks the CUDA driver", fix)),
         }
     }
 
