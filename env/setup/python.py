@@ -77,7 +77,7 @@ def environment(groups: Iterable[str] = ()) -> None:
     known = known if isinstance(known, dict) else {}
     changed = [file for group, file in lists.items() if known.get(group) != wanted["requirements"][group]]
     text = "".join(file.read_text(encoding="utf-8") for file in changed)
-    total = len(re.findall(r"^[\w-]+==", text, re.MULTILINE))
+    total = len(re.findall(r"^[\w-]+(?:\[[\w-]+\])?==", text, re.MULTILINE))
     # pip fetches them one after the other; then it puts all in place, in a third of the time, and says nothing.
     counter = Counter("installing JupyterLab", total, "packages", expected_s=INSTALL_S, curve=(0, 1, 2, 2))
 

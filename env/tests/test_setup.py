@@ -23,7 +23,9 @@ def locked(group: str) -> dict[str, str]:
     """The packages of a group's list, each with its sums; and nothing else stands there."""
     text = (paths.ENV / "requirements" / f"{group}.txt").read_text().replace("\\\n", "")
     found = [
-        re.fullmatch(r"([a-z0-9-]+==[\w.]+)( ; [^#]+?)?((?: +--hash=sha256:[0-9a-f]{64})+)", line.strip())
+        re.fullmatch(
+            r"([a-z0-9-]+(?:\[[a-z-]+\])?==[\w.]+)( ; [^#]+?)?((?: +--hash=sha256:[0-9a-f]{64})+)", line.strip()
+        )
         for line in text.splitlines()
     ]
     assert all(found), "a package without a version or a sum, or the name of an index"
@@ -33,13 +35,14 @@ def locked(group: str) -> dict[str, str]:
 def test_every_package_is_pinned_with_its_sums_and_what_two_groups_share_is_the_same() -> None:
     groups = {group: locked(group) for group in python.GROUPS}
     pins = {group: {one.split(" ;")[0] for one in packages} for group, packages in groups.items()}
-    names = {group: {one.split("==")[0] for one in found} for group, found in pins.items()}
+    names = {group: {re.split(r"==|\[", one)[0] for one in found} for group, found in pins.items()}
     assert len(names["learner"]) > 80
     for group in python.GROUPS:
         asked = (paths.ENV / "requirements" / f"{group}.in").read_text().splitlines()
         for line in (line.split(" ;")[0] for line in asked if not line.startswith("#")):
-            assert line in (pins[group] if "==" in line else names[group]), f"{line}: make requirements"
-        shared = {one for one in pins[group] if one.split("==")[0] in names["learner"]}
+            known = pins[group] if "==" in line else names[group]
+            assert (line if "==" in line else re.split(r"[\[<]", line)[0]) in known, f"{line}: make requirements"
+        shared = {one for one in pins[group] if re.split(r"==|\[", one)[0] in names["learner"]}
         assert shared <= pins["learner"]
     # What only tests and lesson 42 need is no learner's.
     assert not names["learner"] & {"pytest", "ruff", "playwright", "onnx", "onnxruntime", "numpy"}
