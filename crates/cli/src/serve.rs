@@ -46,6 +46,7 @@ pub fn serve(options: &Serve) -> Result<String> {
             context,
             ..Limits::default()
         },
+        chunked_prefill: options.chunked_prefill_size,
         blocks,
         block_size: BLOCK,
         body_bytes: options.body_kib << 10,

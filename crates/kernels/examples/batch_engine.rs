@@ -1,8 +1,9 @@
 //! Checks `gpulab_kernels::engine::BatchEngine` on this GPU, and times its steps at the shape of Llama-3.2-1B (random weights, bf16).
 //!
-//! `cargo run --release -p gpulab-kernels --example batch_engine -- [--out batch_engine.csv] [--only TEXT] [--once]`, in the repository
-//! or in a folder where `crates/kernels` lies. First the logits of steps with many texts are compared with f64 at awkward shapes. Then
-//! each kind of step is timed until its tokens are on the host. `--only` names the steps that are timed, such as `64 x 1 at 576`; with
+//! `cargo run --release -p gpulab-kernels --example batch_engine -- [--out batch_engine.csv] [--only TEXT] [--once] [--mixed]`, in the repository
+//! or in a folder where `crates/kernels` lies. First the logits of steps with many texts are compared with f64 at awkward shapes, launched
+//! and as graphs. Then each kind of step is timed until its tokens are on the host; with `--mixed` steps of 64 single tokens beside a part of a prompt too, which are
+//! printed alone. `--only` names the steps that are timed, such as `64 x 1 at 576`; with
 //! `--once` each runs once more without a clock, for a profiler.
 //!
 //! A row of the table: the `step`, `texts` × `tokens` of each at a `context`; `ms`, `p10`, `p90` of it by the host's clock; `gb` that must move (weights
@@ -35,13 +36,14 @@ const STEPS: [(usize, usize, usize); 10] = [
 const BLOCK: usize = 16;
 
 fn main() -> Result<()> {
-    let (mut out, mut only, mut once) = ("batch_engine.csv".to_string(), String::new(), false);
+    let (mut out, mut only, mut once, mut mixed) = ("batch_engine.csv".to_string(), String::new(), false, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--out" => out = arguments.next().expect("a path follows"),
             "--only" => only = arguments.next().expect("a step follows, such as 64 x 1 at 576"),
             "--once" => once = true,
+            "--mixed" => mixed = true,
             other => panic!("unknown: {other}"),
         }
     }
@@ -82,25 +84,15 @@ fn main() -> Result<()> {
             .iter()
             .map(|blocks| TextPart { tokens: &words, first: context - tokens, blocks, samples: true })
             .collect();
-        let mut step = || -> Result<f64> {
-            let start = Instant::now();
-            engine.step(&parts)?;
-            engine.likeliest()?;
-            Ok(start.elapsed().as_secs_f64() * 1e3)
-        };
-        step()?;
+        step(&mut engine, &parts)?;
         if once {
             // As `ncu --profile-from-start off --graph-profiling node` wants it.
             profiler_start().expect("the driver has a profiler's switch");
-            step()?;
+            step(&mut engine, &parts)?;
             profiler_stop().expect("the driver has a profiler's switch");
             continue;
         }
-        let (mut times, begin) = (Vec::new(), Instant::now());
-        while times.len() < 20 || begin.elapsed() < Duration::from_millis(700) {
-            times.push(step()?);
-        }
-        times.sort_by(f64::total_cmp);
+        let times = timed(&mut engine, &parts)?;
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
         let table_weights = config.vocabulary * config.width;
         let weights = config.parameter_count();
@@ -126,6 +118,47 @@ fn main() -> Result<()> {
         );
     }
     std::fs::write(&out, table).expect("the table can be written");
+    if mixed { mixed_steps(&mut engine) } else { Ok(()) }
+}
+
+/// A step until its tokens are on the host, in ms.
+fn step(engine: &mut BatchEngine, parts: &[TextPart<'_>]) -> Result<f64> {
+    let start = Instant::now();
+    engine.step(parts)?;
+    engine.likeliest()?;
+    Ok(start.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Times of many of them, sorted.
+fn timed(engine: &mut BatchEngine, parts: &[TextPart<'_>]) -> Result<Vec<f64>> {
+    let (mut times, begin) = (Vec::new(), Instant::now());
+    while times.len() < 20 || begin.elapsed() < Duration::from_millis(700) {
+        times.push(step(engine, parts)?);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times)
+}
+
+/// Steps of a token of each of 63 texts at 576 beside the beginning of a prompt: what `prefill_policies` of `gpulab-serve` foretells.
+fn mixed_steps(engine: &mut BatchEngine) -> Result<()> {
+    const CONTEXT: usize = 576;
+    let blocks: Vec<Vec<u32>> =
+        (0..64).map(|text| (0..CONTEXT.div_ceil(BLOCK)).map(|i| (text + i * 64) as u32).collect()).collect();
+    let words: Vec<u32> = (0..512).map(|i| (i * 7919 + 13) % 128_000).collect();
+    for beside in [0, 64, 128, 193, 257, 321, 449] {
+        let answers = blocks[1..].iter();
+        let answers = answers.map(|blocks| TextPart { tokens: &words[..1], first: CONTEXT - 1, blocks, samples: true });
+        let prompt = TextPart { tokens: &words[..beside], first: 0, blocks: &blocks[0], samples: false };
+        let parts: Vec<TextPart<'_>> = answers.chain((beside > 0).then_some(prompt)).collect();
+        // The first one is launched kernel by kernel, the others are a graph.
+        let (launched, times) = (step(engine, &parts)?, timed(engine, &parts)?);
+        println!(
+            "63 x 1 at {CONTEXT} and {beside} of a prompt: {:.3} ms, p10 {:.3}, p90 {:.3}; the first one {launched:.3} ms",
+            times[times.len() / 2],
+            times[times.len() / 10],
+            times[times.len() * 9 / 10]
+        );
+    }
     Ok(())
 }
 
@@ -195,16 +228,20 @@ fn checked(gpu: &Gpu) -> Result<()> {
                     samples: true,
                 })
                 .collect();
-            engine.step(&parts)?;
+            // Kernel by kernel; captured as a graph; the same graph for the texts in another order. What a step writes stays the same.
+            let orders = [[0, 1, 2], [1, 2, 0], [2, 0, 1]];
+            for order in orders {
+                engine.step(&order.map(|text| parts[text]))?;
+            }
             let likeliest = engine.likeliest()?;
-            for text in 0..3 {
-                let (given, exact) = (engine.logits(text)?, &exact[text][ends.1[text] - 1]);
+            for (at, text) in orders[2].into_iter().enumerate() {
+                let (given, exact) = (engine.logits(at)?, &exact[text][ends.1[text] - 1]);
                 let size = exact.iter().map(|x| x * x).sum::<f64>().sqrt();
                 let off =
                     given.iter().zip(exact).map(|(given, exact)| (f64::from(*given) - exact).powi(2)).sum::<f64>();
                 worst = worst.max(off.sqrt() / size);
                 let best = (0..given.len()).rev().max_by(|&a, &b| given[a].total_cmp(&given[b])).map(|at| at as u32);
-                assert_eq!(likeliest[text], best, "the likeliest token of text {text}");
+                assert_eq!(likeliest[at], best, "the likeliest token of text {text}");
             }
         }
         println!(

@@ -27,11 +27,11 @@ pub mod server;
 mod simulate;
 
 pub use blocks::{BlockId, BlockPool};
-pub use cost::StepCost;
+pub use cost::{RooflineCost, StepCost, StepPrice};
 pub use gpulab_measure::{Error, Result};
 pub use load::{Arrival, Lengths, Load};
 pub use scheduler::{
     Batching, Finish, Limits, Piece, Refusal, Request, RequestId, Running, Scheduler, SchedulerCounters, SequenceEvent,
     Step,
 };
-pub use simulate::{RequestTimes, Simulation, StepRecord, simulate};
+pub use simulate::{RequestTimes, Simulation, StepRecord, simulate, simulate_clients};

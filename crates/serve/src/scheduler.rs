@@ -14,7 +14,8 @@ pub struct RequestId(pub u64);
 pub struct Limits {
     /// Requests in the batch.
     pub sequences: usize,
-    /// Tokens that a step computes: one of each request that is being answered, and what else fits of prompts.
+    /// Tokens that a step computes: one of each request that is being answered, and what else fits of prompts (vLLM's
+    /// `max_num_batched_tokens`). [`Scheduler::with_chunked_prefill`] makes the steps of a busy batch smaller.
     pub step_tokens: usize,
     /// Requests that wait.
     pub queue: usize,
@@ -236,10 +237,15 @@ impl Sequence {
 /// answer first, then parts of prompts, then it lets the next ones in, each with blocks for its whole prompt. Where an answer
 /// needs a block and none is free, the youngest in the batch gives all of its own back and waits again, before all others.
 ///
+/// Prompts are read in parts (chunked prefill): as much as a step has room for, or, with [`Scheduler::with_chunked_prefill`], less of
+/// them while the batch is busy.
+///
 /// [`Scheduler::plan`] and [`Scheduler::complete`] take turns; requests may be submitted and cancelled in between at any time.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     limits: Limits,
+    /// Tokens of a step while the batch is busy.
+    chunk: usize,
     pool: BlockPool,
     waiting: VecDeque<Sequence>,
     /// By age, the oldest first.
@@ -268,12 +274,50 @@ impl Scheduler {
         }
         Ok(Scheduler {
             limits,
+            chunk: limits.step_tokens,
             pool: BlockPool::new(blocks, block_size),
             waiting: VecDeque::new(),
             running: Vec::new(),
             next: 0,
             counters: SchedulerCounters::default(),
         })
+    }
+
+    /// Spreads prompts over more steps while the batch is busy: where at least three quarters of [`Limits::sequences`] are being answered in
+    /// a step, and of all places at most a sixteenth is neither taken nor waited for, it computes at most `tokens` tokens, answers
+    /// included, and of prompts what that leaves, but always a block's worth. Any other step reads as much of prompts as
+    /// [`Limits::step_tokens`] leaves, and so does every step when `tokens` is no smaller.
+    ///
+    /// The chunk that a step reads of prompts is what its answers wait for. On a GPU a small one may cost less than its share of a large
+    /// one: the step reads all weights anyway, and the products of some more rows hide behind that. Where few are served, first tokens
+    /// count for more. Prompts that outweigh their answers do not starve: they keep answers from beginning, until so few are left
+    /// that a step reads prompts as fast as it can.
+    ///
+    /// ```
+    /// use gpulab_serve::{Limits, Request, Scheduler};
+    /// let limits = Limits { sequences: 4, step_tokens: 2048, ..Limits::default() };
+    /// let mut scheduler = Scheduler::new(limits, 1024, 16)?.with_chunked_prefill(128);
+    /// let read = |scheduler: &mut Scheduler| {
+    ///     let step = scheduler.plan();
+    ///     let chosen = vec![7; step.pieces.iter().filter(|piece| piece.samples).count()];
+    ///     scheduler.complete(&step, &chosen, &|_| false);
+    ///     step.tokens()
+    /// };
+    /// for text in 0..3 {
+    ///     scheduler.submit(Request::new(vec![text; 500], 100)).expect("the queue is empty");
+    /// }
+    /// assert_eq!(read(&mut scheduler), 1500); // nobody is answered yet
+    /// scheduler.submit(Request::new(vec![3; 300], 100)).expect("the queue is empty");
+    /// assert_eq!([128, 128, 53, 4], [(); 4].map(|()| read(&mut scheduler))); // three answers, and parts of a prompt
+    /// # Ok::<(), gpulab_serve::Error>(())
+    /// ```
+    pub fn with_chunked_prefill(self, tokens: usize) -> Scheduler {
+        Scheduler { chunk: tokens, ..self }
+    }
+
+    /// Tokens of a step while the batch is busy.
+    pub fn chunked_prefill(&self) -> usize {
+        self.chunk.min(self.limits.step_tokens)
     }
 
     /// The limits.
@@ -359,16 +403,16 @@ impl Scheduler {
 
     /// What the next step computes. Nothing, where nobody is there.
     pub fn plan(&mut self) -> Step {
-        let (mut step, mut budget) = (Step::default(), self.limits.step_tokens);
+        let mut step = Step::default();
         let was_empty = self.running.is_empty();
         let mut at = 0;
         while at < self.running.len() {
             if self.running[at].decodes() && self.grow(at, &mut step.preempted) {
                 step.pieces.push(self.piece(at, 1));
-                budget -= 1;
             }
             at += 1;
         }
+        let mut budget = self.room_for_prompts(step.pieces.len());
         for at in 0..self.running.len() {
             budget -= self.read_on(at, budget, &mut step);
         }
@@ -445,6 +489,17 @@ impl Scheduler {
             }
         }
         true
+    }
+
+    /// How many tokens of prompts a step reads beside so many answers.
+    fn room_for_prompts(&self, answers: usize) -> usize {
+        let room = self.limits.step_tokens - answers;
+        let (served, places) = (self.running.len() + self.waiting.len(), self.limits.sequences);
+        match 4 * answers >= 3 * places && 16 * served >= 15 * places {
+            // A block's worth at least: the oldest prompt goes on in any case.
+            true => room.min(self.chunk.saturating_sub(answers).max(self.pool.block_size())),
+            false => room,
+        }
     }
 
     fn preempt(&mut self, at: usize) {

@@ -1,9 +1,9 @@
 //! A server without a model: the scheduler decides, a cost model says how long each step takes, and a clock is advanced by it.
 
-use super::cost::StepCost;
+use super::cost::StepPrice;
 use super::load::Arrival;
 use super::scheduler::{Request, RequestId, Scheduler, SequenceEvent};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// The token after which the simulated model ends an answer; no prompt of a [`crate::Load`] has it.
 const END: u32 = u32::MAX;
@@ -106,35 +106,69 @@ impl Simulation {
 /// assert!(run.quantile(0.0, RequestTimes::first_token_s) > 0.999 * cost.seconds(128, 128));
 /// # Ok::<(), gpulab_serve::Error>(())
 /// ```
-pub fn simulate(scheduler: &mut Scheduler, arrivals: &[Arrival], cost: StepCost) -> Simulation {
+pub fn simulate(scheduler: &mut Scheduler, arrivals: &[Arrival], cost: impl StepPrice) -> Simulation {
+    run(scheduler, arrivals.iter().map(|arrival| (arrival.at_s, arrival)).collect(), &[], &cost)
+}
+
+/// Serves `clients` clients, each of which sends its next request when the one before is answered (a closed loop): all of `requests`, in
+/// their order, by whoever is free. Their times are not looked at.
+///
+/// ```
+/// use gpulab_serve::{Limits, Load, Scheduler, StepCost, simulate_clients};
+/// let cost = StepCost { step_s: 10e-3, token_s: 0.0, cached_s: 0.0 };
+/// let mut scheduler = Scheduler::new(Limits::default(), 1024, 16)?;
+/// let run = simulate_clients(&mut scheduler, &Load::default().arrivals(), 2, cost);
+/// // 100 requests by 2 clients; of each request a step reads the prompt, 63 give the other tokens, and one says that the answer is over.
+/// assert_eq!((run.served.len(), run.steps.len()), (100, 50 * 65));
+/// # Ok::<(), gpulab_serve::Error>(())
+/// ```
+pub fn simulate_clients(
+    scheduler: &mut Scheduler,
+    requests: &[Arrival],
+    clients: usize,
+    cost: impl StepPrice,
+) -> Simulation {
+    let (first, later) = requests.split_at(clients.min(requests.len()));
+    run(scheduler, first.iter().map(|request| (0.0, request)).collect(), later, &cost)
+}
+
+/// Each of `later` comes when a request is over.
+fn run<'a>(
+    scheduler: &mut Scheduler,
+    mut coming: VecDeque<(f64, &'a Arrival)>,
+    later: &'a [Arrival],
+    cost: &dyn StepPrice,
+) -> Simulation {
     let mut run = Simulation::default();
     let mut inside: HashMap<RequestId, (RequestTimes, usize)> = HashMap::new();
-    let (mut now, mut coming) = (0.0, arrivals.iter().peekable());
+    let (mut now, mut later) = (0.0, later.iter());
     loop {
-        while let Some(arrival) = coming.next_if(|arrival| arrival.at_s <= now) {
+        while let Some(&(arrived_s, arrival)) = coming.front().filter(|(at_s, _)| *at_s <= now) {
+            coming.pop_front();
             let most_new = scheduler.limits().context.saturating_sub(arrival.prompt.len());
             let capacity = scheduler.pool().blocks() * scheduler.pool().block_size();
             let most_new = most_new.min(capacity.saturating_sub(arrival.prompt.len()));
             let Ok(id) = scheduler.submit(Request::new(arrival.prompt.clone(), most_new)) else {
                 run.refused += 1;
+                coming.extend(later.next().map(|next| (now, next)));
                 continue;
             };
-            let (arrived_s, prompt) = (arrival.at_s, arrival.prompt.len());
+            let prompt = arrival.prompt.len();
             let one = RequestTimes { id, arrived_s, first_s: 0.0, finished_s: 0.0, prompt, answer: 0 };
             inside.insert(id, (one, arrival.answer));
         }
         let step = scheduler.plan();
         if step.is_empty() {
             // A request that waits beside an empty batch is let in by the next plan.
-            match coming.peek() {
-                Some(next) => now = next.at_s,
+            match coming.front() {
+                Some((at_s, _)) => now = *at_s,
                 None if scheduler.is_idle() => break,
                 None => unreachable!("the oldest request always goes on"),
             }
             continue;
         }
         let begin_s = now;
-        now += cost.of(&step);
+        now += cost.seconds_of(&step);
         run.steps.push(StepRecord {
             begin_s,
             end_s: now,
@@ -155,7 +189,10 @@ pub fn simulate(scheduler: &mut Scheduler, arrivals: &[Arrival], cost: StepCost)
                         one.first_s = now;
                     }
                 }
-                SequenceEvent::Finished(id, _) => run.served.push(inside.remove(&id).expect("it came").0),
+                SequenceEvent::Finished(id, _) => {
+                    run.served.push(inside.remove(&id).expect("it came").0);
+                    coming.extend(later.next().map(|next| (now, next)));
+                }
             }
         }
     }

@@ -54,8 +54,10 @@ impl CudaGpu {
         let capture = Capture::begin(self).map_err(problem)?;
         let done = work();
         let (graph, captured) = capture.end();
+        // What was captured until `work` failed is destroyed here, too.
+        let graph = graph.map(Graph);
         done?;
-        let graph = Graph(graph.map_err(problem)?);
+        let graph = graph.map_err(problem)?;
         let mut nodes = 0_usize;
         // SAFETY: the graph was just made; a null list asks for the number of nodes alone.
         unsafe { cuGraphGetNodes(graph.0, std::ptr::null_mut(), &mut nodes) }.result().map_err(problem)?;

@@ -3,7 +3,9 @@
 //! Rows of all texts are one matrix, so that a step reads each weight once, however many texts take part: products are cuBLASLt's, in bf16
 //! with sums in f32; what stands between them is `kernels/engine/batch.cu`. A row's attention goes through its own text's blocks where they
 //! lie (paged attention, `kernels/engine/attend.cu`); those of a prompt's part go through them together. A step
-//! in which each text reads one token is captured once for each number of texts, as a CUDA graph.
+//! in which each text reads one token is captured once for each number of texts, as a CUDA graph, and one that reads parts of prompts beside them when
+//! its shape comes again: rows, texts and tiles are filled up, so that few shapes differ. Where there is no memory for a graph, the step's kernels are launched one by
+//! one ([`BatchEngine::graph_failures`]).
 //!
 //! # Example
 //! ```
@@ -24,6 +26,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+use super::graphs::{Graphs, Work};
 use super::model::{angles, rows_in_bf16};
 use super::{EngineConfig, EngineWeights, Family, Matrix};
 use crate::ladder::operator;
@@ -41,6 +44,14 @@ const ATTENDERS: u32 = 128;
 const TILE_ROWS: usize = 64;
 /// Parts of a text that blocks of their own take, at most.
 const MOST_SPLITS: usize = 8;
+/// Steps of more rows that read parts of prompts are no graphs: they take so long that the next kernels are always queued in time.
+const MOST_GRAPH_ROWS: usize = 512;
+/// Graphs that are kept.
+const MOST_GRAPHS: usize = 64;
+/// Such a step is captured when its shape comes for the second time.
+const OFTEN: u32 = 2;
+/// In a graph tiles of prompts are filled up to a multiple of these.
+const FILLED_TILES: usize = 16;
 
 /// A part of one text in a step: `tokens` stand at its positions `first ..`, and what is before them is in the cache already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,8 +118,7 @@ pub struct BatchEngine {
     asked: usize,
     /// Blocks that run at once, to be filled.
     places: usize,
-    /// Steps of one token a text, by their rows.
-    graphs: HashMap<usize, Graph>,
+    graphs: Graphs<Shape, Graph>,
 }
 
 impl std::fmt::Debug for BatchEngine {
@@ -208,9 +218,10 @@ impl BatchEngine {
             plan: gpu.zeros(Lists::of(limits).tables + 1 + texts * config.context.div_ceil(block_size))?,
             x: gpu.zeros(rows * width)?,
             normed: gpu.zeros(rows.max(texts) * width)?,
-            qkv: gpu.zeros(rows * config.shape(Matrix::Qkv)[0])?,
+            // The row behind the last one is of no token: tiles and texts that only fill a graph read it, and write there.
+            qkv: gpu.zeros((rows + 1) * config.shape(Matrix::Qkv)[0])?,
             parts: gpu.zeros(places * heads / kv_heads * (head + 2))?,
-            attended: gpu.zeros(rows * config.query())?,
+            attended: gpu.zeros((rows + 1) * config.query())?,
             both: gpu.zeros(rows * 2 * inner)?,
             units: gpu.zeros(rows * inner)?,
             logits: gpu.zeros(texts * vocabulary)?,
@@ -218,7 +229,7 @@ impl BatchEngine {
             best: gpu.zeros(texts)?,
             asked: 0,
             places,
-            graphs: HashMap::new(),
+            graphs: Graphs::new(MOST_GRAPHS),
             gpu: gpu.clone(),
             config: *config,
             limits,
@@ -284,17 +295,18 @@ impl BatchEngine {
         let plan = self.planned(parts)?;
         self.plan.copy_from(&plan.numbers)?;
         self.asked = plan.asked;
-        if !plan.alike || !matches!(self.gpu, Gpu::Cuda(_)) {
-            return self.queue(plan.work);
-        }
-        let gpu = self.gpu.clone();
-        let mut graph = match self.graphs.remove(&plan.work.rows) {
-            Some(graph) => graph,
-            None => gpu.capture(|| self.queue(plan.work))?,
+        let Some(often) = plan.graph_after.filter(|_| matches!(self.gpu, Gpu::Cuda(_))) else {
+            return self.queue_kernels(plan.shape);
         };
-        let told = graph.launch();
-        self.graphs.insert(plan.work.rows, graph);
+        let mut graphs = std::mem::replace(&mut self.graphs, Graphs::new(0));
+        let told = graphs.run(self, plan.shape, often);
+        self.graphs = graphs;
         told
+    }
+
+    /// How often there was no memory for a step's graph, and its kernels were launched one by one. Nothing else was lost.
+    pub fn graph_failures(&self) -> u64 {
+        self.graphs.failures()
     }
 
     /// Into how many parts a text is split where `rows` of them are read, so that all multiprocessors have work.
@@ -302,16 +314,16 @@ impl BatchEngine {
         (self.places / (rows * self.config.kv_heads)).clamp(1, MOST_SPLITS)
     }
 
-    /// The kernels of a step; what it reads is in the plan.
-    fn queue(&mut self, work: Work) -> Result<()> {
-        let Work { rows, own, tiles, asked } = work;
+    /// The kernels of a step. What it reads is in the plan: a graph of them is good for all steps of that shape.
+    fn queue_kernels(&mut self, shape: Shape) -> Result<()> {
+        let Shape { rows, own, tiles, asked } = shape;
         let lists = Lists::of(self.limits);
         let padded_rows = padded(rows, self.limits.rows);
         let EngineConfig { heads, kv_heads, head, width, inner, .. } = self.config;
         let slots = ((self.limits.blocks + 1) * self.limits.block_size) as i32;
         let config = |rows: usize| LaunchConfig::new(rows as u32, THREADS);
-        let [most, positions, slots_at, texts, asked_at, own_at, tiles_at, tables] = [
-            self.limits.rows,
+        let [stride, positions, slots_at, texts, asked_at, own_at, tiles_at, tables] = [
+            lists.stride,
             lists.positions,
             lists.slots,
             lists.texts,
@@ -340,7 +352,7 @@ impl BatchEngine {
                     &*cache,
                     &self.plan,
                     tiles_at,
-                    most,
+                    stride,
                     positions,
                     texts,
                     tables,
@@ -453,7 +465,7 @@ impl BatchEngine {
         let refuse = |what: String, fix: &str| Err(Error::invalid(what, fix));
         let lists = Lists::of(self.limits);
         let mut numbers = vec![0_i32; self.plan.len()];
-        let mut work = Work::default();
+        let mut work = Shape::default();
         let mut put = |at: usize, number: usize| numbers[at] = number as i32;
         // The first of the tables is of the block that is in no text.
         put(lists.tables, blocks);
@@ -491,7 +503,7 @@ impl BatchEngine {
             if part.tokens.len() > 1 {
                 for first in (0..part.tokens.len()).step_by(tile) {
                     put(lists.tiles + work.tiles, work.rows + first);
-                    put(lists.tiles + most + work.tiles, tile.min(part.tokens.len() - first));
+                    put(lists.tiles + lists.stride + work.tiles, tile.min(part.tokens.len() - first));
                     work.tiles += 1;
                 }
             } else {
@@ -521,30 +533,49 @@ impl BatchEngine {
         if work.rows == 0 {
             return refuse("a step without a text".to_string(), "give at least one part");
         }
+        let asked = work.asked;
         let alike = [work.own, work.asked] == [work.rows; 2];
-        if alike {
-            // The rows that fill a graph read token 0, keep no keys, and nobody looks at what they give.
-            let filled = padded(work.rows, most.min(texts));
-            for row in work.rows..filled {
-                numbers[lists.slots + row] = -1;
-                numbers[lists.own + row] = row as i32;
-                numbers[lists.asked + row] = row as i32;
-            }
-            let asked = work.asked;
-            return Ok(Plan {
-                numbers,
-                work: Work { rows: filled, own: filled, asked: filled, tiles: 0 },
-                alike,
-                asked,
-            });
+        if !alike && work.rows > MOST_GRAPH_ROWS {
+            return Ok(Plan { numbers, asked, shape: work, graph_after: None });
         }
-        Ok(Plan { numbers, asked: work.asked, work, alike })
+        // Few shapes, so that steps share graphs. Rows that only fill one up read token 0, keep no keys, and nobody looks at what they give.
+        let filled_texts = padded(parts.len(), most.min(texts));
+        let filled = |count: usize, to: usize| if count == 0 { 0 } else { to };
+        let shape = Shape {
+            rows: if alike { filled_texts } else { padded(work.rows, most) },
+            own: filled(work.own, filled_texts),
+            tiles: work.tiles.next_multiple_of(FILLED_TILES).min(most),
+            asked: filled(work.asked, filled_texts),
+        };
+        numbers[lists.slots + work.rows..lists.slots + shape.rows].fill(-1);
+        // The row behind the last one, at position 0 of no text.
+        numbers[lists.own + work.own..lists.own + shape.own].fill(most as i32);
+        numbers[lists.tiles + work.tiles..lists.tiles + shape.tiles].fill(most as i32);
+        Ok(Plan { numbers, asked, shape, graph_after: Some(if alike { 1 } else { OFTEN }) })
+    }
+}
+
+impl Work for BatchEngine {
+    type Shape = Shape;
+    type Graph = Graph;
+
+    fn capture(&mut self, shape: Shape) -> Result<Graph> {
+        let gpu = self.gpu.clone();
+        gpu.capture(|| self.queue_kernels(shape))
+    }
+
+    fn launch(&mut self, graph: &mut Graph) -> Result<()> {
+        graph.launch()
+    }
+
+    fn queue(&mut self, shape: Shape) -> Result<()> {
+        self.queue_kernels(shape)
     }
 }
 
 /// How much a step has of what the plan lists: rows, of them those with an attention of their own, tiles, rows that logits are asked of.
-#[derive(Debug, Clone, Copy, Default)]
-struct Work {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Shape {
     rows: usize,
     own: usize,
     tiles: usize,
@@ -553,12 +584,14 @@ struct Work {
 
 /// Where the lists of a plan begin; the tokens come first.
 struct Lists {
+    /// From one list of a number for each row to the next.
+    stride: usize,
     positions: usize,
     slots: usize,
     /// Where the blocks of a row's text begin in `tables`.
     texts: usize,
     own: usize,
-    /// First rows, then how many there are.
+    /// Their first rows, then how many tokens each has.
     tiles: usize,
     asked: usize,
     tables: usize,
@@ -566,18 +599,20 @@ struct Lists {
 
 impl Lists {
     fn of(limits: BatchLimits) -> Lists {
-        let at = |list: usize| list * limits.rows;
+        // One more than there are rows: for the row of no token.
+        let stride = limits.rows + 1;
+        let at = |list: usize| list * stride;
         let asked = at(7);
         let tables = asked + limits.texts;
-        Lists { positions: at(1), slots: at(2), texts: at(3), own: at(4), tiles: at(5), asked, tables }
+        Lists { stride, positions: at(1), slots: at(2), texts: at(3), own: at(4), tiles: at(5), asked, tables }
     }
 }
 
 struct Plan {
     numbers: Vec<i32>,
-    work: Work,
-    /// Whether each text reads one token, and asks for logits.
-    alike: bool,
+    shape: Shape,
+    /// At the how manieth step of that shape it is captured; nothing where it never is.
+    graph_after: Option<u32>,
     /// Logits that the caller asked for.
     asked: usize,
 }
@@ -589,4 +624,44 @@ fn sides(rows: usize, [outputs, inputs]: [usize; 2]) -> Sides {
 
 fn multiply(products: &mut Products, sides: Sides, a: &Buffer<u16>, b: &Buffer<u16>, into: Into<'_>) -> Result<()> {
     products.multiply(sides, (a, 0), (b, 0), into, LtEpilogue::None, LtExtra::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RandomWeights;
+    use super::*;
+
+    #[test]
+    fn steps_of_answers_and_parts_of_prompts_have_few_shapes() {
+        let gpu = Gpu::simulated().unwrap();
+        let config =
+            EngineConfig { layers: 1, width: 64, inner: 64, vocabulary: 50, context: 512, ..EngineConfig::LLAMA_1B };
+        let config = EngineConfig { heads: 4, kv_heads: 1, head: 16, ..config };
+        let limits = BatchLimits { rows: 1024, texts: 64, blocks: 512, block_size: 16 };
+        let engine = BatchEngine::new(&gpu, &config, &RandomWeights { config, seed: 1 }, limits).unwrap();
+        let (tokens, blocks) = (vec![3_u32; 512], (0..32).collect::<Vec<u32>>());
+        let plan = |answers: usize, prompts: &[usize]| {
+            let part = |first, count, samples| TextPart { tokens: &tokens[..count], first, blocks: &blocks, samples };
+            let answers = (0..answers).map(|text| part(100 + text, 1, true));
+            let parts: Vec<TextPart<'_>> = answers.chain(prompts.iter().map(|count| part(0, *count, false))).collect();
+            engine.planned(&parts).unwrap()
+        };
+        let shapes: std::collections::HashSet<Shape> = (56..=62)
+            .flat_map(|answers| {
+                [vec![256 - answers], vec![100, 156 - answers], vec![200]].map(|prompts| plan(answers, &prompts).shape)
+            })
+            .collect();
+        assert!(shapes.len() <= 2, "{shapes:?}");
+        let one = plan(60, &[196]);
+        assert_eq!((one.shape, one.graph_after), (Shape { rows: 256, own: 64, tiles: 16, asked: 64 }, Some(OFTEN)));
+        // What fills it up reads the row of no token; what is asked for is as much as before.
+        let lists = Lists::of(limits);
+        assert_eq!(one.numbers[lists.own + 60..lists.own + 64], [1024; 4]);
+        assert_eq!((one.numbers[lists.positions + 1024], one.numbers[lists.texts + 1024], one.asked), (0, 0, 60));
+        // A prompt alone asks for no logits; one of many rows is no graph; answers alone are one at once.
+        assert_eq!(plan(0, &[200]).shape, Shape { rows: 224, own: 0, tiles: 16, asked: 0 });
+        assert_eq!(plan(0, &[500, 100]).graph_after, None);
+        let alone = plan(61, &[]);
+        assert_eq!((alone.shape, alone.graph_after), (Shape { rows: 64, own: 64, tiles: 0, asked: 64 }, Some(1)));
+    }
 }

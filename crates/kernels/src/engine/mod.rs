@@ -52,6 +52,7 @@
 //! ```
 
 mod batch;
+mod graphs;
 mod model;
 mod reference;
 #[cfg(test)]

@@ -32,8 +32,8 @@ pub(super) struct CpuLlama {
     pub layers: Vec<CpuLayer>,
     pub last_norm: Vec<f32>,
     pub last: Arc<PackedMatrix>,
-    /// cos and sin of RoPE's angles, `[context, head_dim / 2]`.
-    pub rope: [Vec<f32>; 2],
+    /// cos and sin of RoPE's angles, `[context, head_dim / 2]`: the model's own tables, as candle's operators read them.
+    pub rope: [Tensor; 2],
     pub scratch: Mutex<Scratch>,
 }
 
@@ -146,6 +146,8 @@ impl CpuLlama {
             parts.iter().flat_map(|part| (0..part.tokens.len()).map(|row| part.position(row))).collect();
         let tokens = parts.iter().flat_map(|part| &part.reader.tokens[part.tokens.clone()]);
         tokens.zip(x.chunks_exact_mut(width)).for_each(|(token, x)| self.embedding.row(*token as usize, x));
+        let [(cos, _), (sin, _)] = [0, 1].map(|table| self.rope[table].storage_and_layout());
+        let angles = [floats(&cos)?, floats(&sin)?];
         let attentions = attentions(parts, (heads, heads / kv_heads), team.threads());
         let each_row = |job: &(dyn Fn(usize) + Sync)| {
             team.each(rows.div_ceil(NORMED), |part| (part * NORMED..((part + 1) * NORMED).min(rows)).for_each(job));
@@ -160,7 +162,7 @@ impl CpuLlama {
                     writer.block(row, block, y)
                 })
             });
-            self.queries_keys_values(team, layer, inputs, &positions, [&mut *q, &mut *k, &mut *v]);
+            self.queries_keys_values(team, layer, inputs, (&positions, angles), [&mut *q, &mut *k, &mut *v]);
             for (to, from) in [(keys, &*k), (values, &*v)] {
                 to.inplace_op1(&With(|all: &mut [f32]| remember(parts, all, from, (kv_heads, d), cache.head_slots)))?;
             }
@@ -211,7 +213,7 @@ impl CpuLlama {
         team: &Team,
         layer: &CpuLayer,
         inputs: &Inputs,
-        positions: &[usize],
+        (positions, [cos, sin]): (&[usize], [&[f32]; 2]),
         [q, k, v]: [&mut [f32]; 3],
     ) {
         let d = self.config.head_dim();
@@ -237,7 +239,7 @@ impl CpuLlama {
                     // The file's converter has put the two numbers of a rotated pair beside each other.
                     for (pair, (to, from)) in to.chunks_exact_mut(2).zip(results.chunks_exact(2)).enumerate() {
                         let at = angles + (first / 2 + pair) % (d / 2);
-                        let (cos, sin) = (self.rope[0][at] * scale, self.rope[1][at] * scale);
+                        let (cos, sin) = (cos[at] * scale, sin[at] * scale);
                         (to[0], to[1]) = (from[0] * cos - from[1] * sin, from[0] * sin + from[1] * cos);
                     }
                 });
@@ -577,7 +579,7 @@ impl<F: Fn(&mut [f32])> InplaceOp1 for With<F> {
 fn floats(storage: &Storage) -> Result<&[f32]> {
     match storage {
         Storage::Cpu(storage) => Ok(storage.as_slice::<f32>()?),
-        _ => Err(candle_core::Error::Msg("keys and values that are not on the CPU".to_string()).into()),
+        _ => Err(candle_core::Error::Msg("numbers that are not on the CPU".to_string()).into()),
     }
 }
 

@@ -109,14 +109,13 @@ impl Llama {
             layers.push(CpuLayer { norms, matrices });
         }
         let (Some(embedding), Some(last)) = (packed(&self.embedding), packed(&self.last)) else { return Ok(None) };
-        let table = |table: &Tensor| table.flatten_all()?.to_vec1();
         Ok(Some(Arc::new(CpuLlama {
             config: self.config,
             embedding,
             layers,
             last_norm: self.last_norm.weight.to_vec1()?,
             last,
-            rope: [table(&self.rope.0)?, table(&self.rope.1)?],
+            rope: [self.rope.0.clone(), self.rope.1.clone()],
             scratch: Default::default(),
         })))
     }

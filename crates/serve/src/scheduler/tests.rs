@@ -39,6 +39,56 @@ fn answers_go_on_while_a_long_prompt_is_read_in_parts() {
     assert_eq!(seen, [vec![(0, 3, 1), (1, 0, 9)], vec![(0, 4, 1), (1, 9, 9)], vec![(0, 5, 1), (1, 18, 2)]]);
 }
 
+/// Submits prompts of so many tokens, and makes steps: what each reads of prompts.
+fn read_of_prompts(scheduler: &mut Scheduler, prompts: &[usize], steps: usize) -> Vec<Vec<usize>> {
+    for prompt in prompts {
+        scheduler.submit(Request::new(vec![1; *prompt], 40)).unwrap();
+    }
+    let one = |_| {
+        let step = scheduler.plan();
+        run(scheduler, &step);
+        step.pieces.iter().map(|piece| piece.tokens.len()).filter(|tokens| *tokens > 1).collect()
+    };
+    (0..steps).map(one).collect()
+}
+
+#[test]
+fn a_busy_batch_reads_prompts_in_small_chunks_and_any_other_as_fast_as_a_step_can() {
+    let limits = Limits { prefix_reuse: false, ..limits(8, 100) };
+    let mut scheduler = Scheduler::new(limits, 256, 4).unwrap().with_chunked_prefill(16);
+    assert_eq!(read_of_prompts(&mut scheduler, &[8; 5], 1), [[8; 5]]);
+    // Five of eight places are answers: too few to spare them.
+    assert_eq!(read_of_prompts(&mut scheduler, &[30, 20, 10], 1), [[30, 20, 10]]);
+    // Six are, and the eighth place is free.
+    (0..2).for_each(|id| assert!(scheduler.cancel(RequestId(id))));
+    assert_eq!(read_of_prompts(&mut scheduler, &[60], 1), [[60]]);
+    // Nobody else may join.
+    assert_eq!(read_of_prompts(&mut scheduler, &[25], 4), [vec![9], vec![9], vec![7], vec![]]);
+    (2..4).for_each(|id| assert!(scheduler.cancel(RequestId(id))));
+    assert_eq!(read_of_prompts(&mut scheduler, &[12, 12], 3), [vec![10], vec![2, 8], vec![4]]);
+    // As large as a step, a chunk is no limit.
+    assert_eq!(scheduler.with_chunked_prefill(1000).chunked_prefill(), 100);
+}
+
+#[test]
+fn a_chunk_without_room_for_prompts_reads_a_block_of_the_oldest_in_each_step() {
+    let mut scheduler = Scheduler::new(limits(4, 100), 256, 4).unwrap().with_chunked_prefill(1);
+    for text in 0..3 {
+        scheduler.submit(Request::new(vec![text; 8], 90)).unwrap();
+    }
+    let step = scheduler.plan();
+    run(&mut scheduler, &step);
+    scheduler.submit(Request::new(vec![9; 10], 90)).unwrap();
+    let parts: Vec<usize> = (0..3)
+        .map(|_| {
+            let step = scheduler.plan();
+            run(&mut scheduler, &step);
+            step.pieces.last().unwrap().tokens.len()
+        })
+        .collect();
+    assert_eq!((parts, scheduler.plan().tokens()), (vec![4, 4, 2], 4));
+}
+
 #[test]
 fn a_token_is_asked_for_only_at_the_end_of_a_text() {
     let mut scheduler = Scheduler::new(limits(1, 4), 8, 4).unwrap();
@@ -179,14 +229,14 @@ fn write(slots: &mut [[u64; SIZE]], piece: &Piece, text: &Text) {
 const SIZE: usize = 4;
 
 /// Requests arrive at random, prompts share beginnings, clients cancel at any moment.
-fn random_requests(seed: u64, requests: usize, batching: Batching) {
+fn random_requests(seed: u64, requests: usize, batching: Batching, (blocks, chunk): (usize, usize)) {
     let mut random = Random::new(seed);
     let mut below = move |n: usize| (random.bits() % n as u64) as usize;
-    let blocks = 24;
     let limits = Limits { sequences: 6, step_tokens: 16, queue: 10, context: 72, batching, prefix_reuse: true };
-    let mut scheduler = Scheduler::new(limits, blocks, SIZE).unwrap();
+    let mut scheduler = Scheduler::new(limits, blocks, SIZE).unwrap().with_chunked_prefill(chunk);
     let mut slots = vec![[0; SIZE]; blocks];
     let (mut texts, mut open) = (HashMap::<RequestId, Text>::new(), BTreeSet::new());
+    let mut spread = 0;
     let (mut submitted, mut full, mut cancelled, mut finished) = (0, 0, 0, 0);
     let mut first_planned: Vec<RequestId> = Vec::new();
     let mut known = BTreeSet::new();
@@ -212,9 +262,21 @@ fn random_requests(seed: u64, requests: usize, batching: Batching) {
                 Err(other) => panic!("{other}"),
             }
         }
+        let served = scheduler.running.len() + scheduler.waiting.len();
         let step = scheduler.plan();
         assert!(step.tokens() <= limits.step_tokens && scheduler.batch() <= limits.sequences);
         assert!(step.is_empty() == scheduler.is_idle(), "work is there, and nobody does it");
+        let answers = step
+            .pieces
+            .iter()
+            .take_while(|piece| scheduler.running.iter().any(|one| one.id == piece.id && one.decodes()));
+        let answers = answers.count();
+        if 4 * answers >= 3 * limits.sequences && 16 * served >= 15 * limits.sequences {
+            assert!(step.tokens() <= chunk.max(answers + SIZE), "{answers} answers beside too much");
+            spread += usize::from(step.tokens() > answers);
+        }
+        let oldest = scheduler.running.iter().find(|one| !one.decodes());
+        assert!(oldest.is_none_or(|oldest| step.pieces.iter().any(|piece| piece.id == oldest.id)), "a prompt starves");
         for piece in &step.pieces {
             write(&mut slots, piece, &texts[&piece.id]);
             if known.insert(piece.id) {
@@ -250,19 +312,27 @@ fn random_requests(seed: u64, requests: usize, batching: Batching) {
     let counters = scheduler.counters();
     assert!(cancelled > requests / 20 && counters.reused_tokens > 0, "{cancelled} cancelled, {counters:?}");
     if batching == Batching::Continuous {
+        assert!(chunk == usize::MAX || spread > requests / 20, "{spread} steps that read prompts in a busy batch");
         assert!(counters.preemptions > 0, "{counters:?}");
     }
 }
 
 #[test]
 fn after_10_000_random_requests_and_cancellations_no_block_is_lost_and_nobody_was_overtaken() {
-    random_requests(1, 10_000, Batching::Continuous);
+    random_requests(1, 10_000, Batching::Continuous, (24, usize::MAX));
 }
 
 #[test]
 fn nor_with_other_requests_and_static_batches() {
     for seed in 2..6 {
-        random_requests(seed, 1_000, Batching::Continuous);
-        random_requests(seed, 1_000, Batching::Static);
+        random_requests(seed, 1_000, Batching::Continuous, (24, usize::MAX));
+        random_requests(seed, 1_000, Batching::Static, (24, usize::MAX));
+    }
+}
+
+#[test]
+fn nor_where_prompts_are_spread() {
+    for (seed, chunk) in [(6, 1), (7, 7), (8, 10)] {
+        random_requests(seed, 3_000, Batching::Continuous, (48, chunk));
     }
 }

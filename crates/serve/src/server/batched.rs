@@ -35,6 +35,8 @@ struct Numbers {
 struct Served {
     engine: BatchEngine,
     samplers: HashMap<RequestId, Option<Sampler>>,
+    /// Whether the log says that steps run without graphs.
+    told: bool,
 }
 
 impl BatchedModel {
@@ -89,7 +91,7 @@ impl BatchedModel {
             Weights::Unpacked(weights) => BatchEngine::new(&self.gpu, &config, weights, limits),
             Weights::Random(weights) => BatchEngine::new(&self.gpu, &config, weights, limits),
         }?;
-        Ok((Box::new(Served { engine, samplers: HashMap::new() }), self.text))
+        Ok((Box::new(Served { engine, samplers: HashMap::new(), told: false }), self.text))
     }
 }
 
@@ -144,13 +146,23 @@ impl ServedModel for Served {
 
     fn step(&mut self, step: &Step) -> Result<Vec<Result<u32>>> {
         self.engine.step(&parts(step))?;
+        if self.engine.graph_failures() > 0 && !self.told {
+            self.told = true;
+            tracing::warn!(
+                "the GPU has no memory for a CUDA graph: such steps are launched kernel by kernel, and take longer; \
+                 give the server a smaller cache (--cache-mib), or end what else takes this GPU's memory"
+            );
+        }
         let likeliest = self.engine.likeliest()?;
         let mut chosen = Vec::new();
         let asked = step.pieces.iter().filter(|piece| piece.samples);
         for (at, (piece, likeliest)) in asked.zip(likeliest).enumerate() {
             chosen.push(match (self.samplers.get_mut(&piece.id), likeliest) {
                 (None, _) => Err(Error::invalid("a request that never began", "send it again")),
-                (_, None) => Err(Error::invalid("logits that are NaN", "check the model's weights")),
+                (_, None) => Err(Error::invalid(
+                    "logits that are NaN",
+                    "send another text; if that fails too, tell whoever runs this server: the model's weights are damaged",
+                )),
                 (Some(None), Some(token)) => Ok(token),
                 (Some(Some(sampler)), _) => sampler.pick(&self.engine.logits(at)?),
             });

@@ -179,7 +179,8 @@ impl Engine {
             }
         });
         let state = State {
-            scheduler: Scheduler::new(limits, options.blocks, options.block_size)?,
+            scheduler: Scheduler::new(limits, options.blocks, options.block_size)?
+                .with_chunked_prefill(options.chunked_prefill.unwrap_or(limits.step_tokens)),
             clients: HashMap::new(),
             new: Vec::new(),
             gone: Vec::new(),
@@ -275,7 +276,8 @@ impl Engine {
             "batch": batch,
             "waiting": scheduler.waiting(),
             "limits": {"batch": scheduler.limits().sequences, "queue": scheduler.limits().queue,
-                "context": scheduler.limits().context, "step_tokens": scheduler.limits().step_tokens},
+                "context": scheduler.limits().context, "step_tokens": scheduler.limits().step_tokens,
+                "chunked_prefill": scheduler.chunked_prefill()},
             "cache": {"blocks": pool.blocks(), "free": pool.free(), "idle": pool.idle(),
                 "idle_blocks": pool.idle_blocks().collect::<Vec<_>>(),
                 "block_size": pool.block_size(), "bytes": state.cache_bytes},
@@ -342,7 +344,7 @@ fn work(shared: &Shared, model: &mut dyn ServedModel, text: &dyn TextCodec) {
                 continue;
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "the model panicked\nnext: send the request again; the server's log has the place".to_string(),
+            Err(_) => "the model panicked\nnext: the log has the place".to_string(),
         };
         // The youngest gives way, and the others try again without it: each step that fails makes the next one smaller.
         let youngest = step.pieces.iter().map(|piece| piece.id).max();

@@ -385,10 +385,14 @@ impl Reply {
                 }
                 Answer::Finished(finish) => Part::End(self.writer.finish(&*self.app.text), reason(finish)),
                 Answer::Failed(why) => Part::Failed(Problem::told(500, why)),
-                Answer::Shed(why) => Part::Failed(Problem {
-                    retry_after: Some(self.app.engine.retry_after()),
-                    ..Problem::told(503, why)
-                }),
+                Answer::Shed(why) => {
+                    let seconds = self.app.engine.retry_after();
+                    // What an error tells to do is for who runs the server, and stands in its log.
+                    let what = why.split("\nnext: ").next().unwrap_or_default();
+                    let next = format!("send it again after {seconds} s, as Retry-After says, when fewer are served");
+                    let what = format!("this request gave way to others in a step that failed: {what}");
+                    Part::Failed(Problem { retry_after: Some(seconds), ..Problem::new(503, what, &next) })
+                }
                 Answer::Late => failed(
                     504,
                     format!("the answer was not complete after {seconds} s"),

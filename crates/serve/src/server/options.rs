@@ -14,6 +14,9 @@ pub struct Options {
     pub token: Option<String>,
     /// What the scheduler takes on.
     pub limits: Limits,
+    /// Tokens of a step while the batch is busy ([`crate::Scheduler::with_chunked_prefill`]); nothing for as many as in
+    /// other steps.
+    pub chunked_prefill: Option<usize>,
     /// Blocks of the KV cache.
     pub blocks: usize,
     /// Tokens in a block.
@@ -40,6 +43,7 @@ impl Default for Options {
             address: SocketAddr::from(([127, 0, 0, 1], 8000)),
             token: None,
             limits: Limits::default(),
+            chunked_prefill: None,
             blocks: 512,
             block_size: 16,
             body_bytes: 1 << 20,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Batching, Lengths, Limits, Load};
+use crate::{Batching, Lengths, Limits, Load, RooflineCost, StepCost};
 
 const COST: StepCost = StepCost { step_s: 10e-3, token_s: 50e-6, cached_s: 0.1e-6 };
 
@@ -33,6 +33,48 @@ fn continuous_batching_answers_more_than_static_and_waits_less() {
     let p99 = |run: &Simulation| run.quantile(0.99, RequestTimes::first_token_s);
     assert!(p99(&continuous) < p99(&fixed));
     assert_eq!(continuous.served.len() + continuous.refused, 300);
+}
+
+#[test]
+fn clients_in_a_closed_loop_wait_for_their_answers() {
+    let requests = Load { requests: 30, ..load(1.0) }.arrivals();
+    let run = simulate_clients(&mut scheduler(Batching::Continuous, 1024), &requests, 3, COST);
+    assert_eq!(run.served.len(), 30);
+    assert!(run.steps.iter().all(|step| step.pieces.len() + step.waiting <= 3));
+    // But for the last ones, each answer is followed by a request at once.
+    let starts: Vec<f64> = run.served.iter().map(|one| one.arrived_s).collect();
+    let mut ends: Vec<f64> = run
+        .served
+        .iter()
+        .map(|one| run.steps.iter().find(|step| step.end_s >= one.finished_s).unwrap().end_s)
+        .collect();
+    ends.sort_by(f64::total_cmp);
+    assert_eq!(starts[..3], [0.0; 3]);
+    assert!(starts[3..].iter().zip(&ends).all(|(start, end)| start >= end), "{starts:?} {ends:?}");
+}
+
+#[test]
+fn spread_prompts_delay_no_first_token_at_half_load_and_hold_up_no_answer_at_full_load() {
+    let cost =
+        RooflineCost { weights_s: 1e-3, large_s: 0.7e-3, row_s: 3e-6, cached_s: 8e-9, answer_s: 1e-6, block_rows: 1 };
+    let limits = Limits { sequences: 32, step_tokens: 2048, queue: 4096, ..Limits::default() };
+    let of = |chunk| Scheduler::new(limits, 8192, 16).unwrap().with_chunked_prefill(chunk);
+    let load = Load { prompt: Lengths::Uniform(100, 900), answer: Lengths::Uniform(32, 128), ..Load::default() };
+    let (mut halves, mut fulls) = (Vec::new(), Vec::new());
+    for chunk in [2048, 256] {
+        let requests = Load { requests: 640, ..load }.arrivals();
+        fulls.push(simulate_clients(&mut of(chunk), &requests, 32, cost));
+        let rate = fulls[0].throughput() / 80.0 / 2.0;
+        halves.push(simulate(&mut of(chunk), &Load { rate, requests: 2000, ..load }.arrivals(), cost));
+    }
+    let p99 = |run: &Simulation| run.quantile(0.99, RequestTimes::first_token_s);
+    assert!(p99(&halves[1]) <= 1.01 * p99(&halves[0]), "{} {}", p99(&halves[0]), p99(&halves[1]));
+    // Steps that answers took part in, and that took longer than two of the usual ones.
+    let long = |run: &Simulation| {
+        run.steps.iter().filter(|step| step.pieces.len() > 24 && step.end_s - step.begin_s > 3e-3).count()
+    };
+    assert!(long(&fulls[0]) > 20 && long(&fulls[1]) < long(&fulls[0]) / 10, "{} {}", long(&fulls[0]), long(&fulls[1]));
+    assert!(fulls[1].throughput() > fulls[0].throughput(), "{} {}", fulls[0].throughput(), fulls[1].throughput());
 }
 
 #[test]
