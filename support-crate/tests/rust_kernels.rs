@@ -369,3 +369,257 @@ fn checks_do_not_keep_the_lanes_of_a_warp_apart() {
     let y = run_source(Source::rust(&text).checked(), "k", 1, 64, 100).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(y, [2.0; 100]);
 }
+
+/// A kernel with a `DisjointSlice` c of x's n elements.
+fn with_slice(body: &str) -> String {
+    format!("{HEAD}    let mut c = unsafe {{ DisjointSlice::new(x, n as usize) }};\n{body}\n}}")
+}
+
+/// Each text is refused with these words, on that line.
+fn all_refused(texts: &[(&str, usize, &[&str])]) {
+    for (text, line, words) in texts {
+        let said = refused(Source::rust(text));
+        assert!(said.contains(&format!("kernel.rs:{line}:")), "{text}\n{said}");
+        for word in *words {
+            assert!(said.contains(word), "`{word}` is missing:\n{text}\n{said}");
+        }
+    }
+}
+
+#[test]
+fn a_slice_has_one_rule_of_ownership() {
+    let next = "\nnext: keep to one `own` method for each slice";
+    let own = "    if let Some(c) = c.own(index_1d()) { *c = 1.0 }";
+    let of_block = "    if let Some(c) = c.own_of_block() { *c = 0.0 }";
+    let at = "    unsafe { *c.own_at(0) = 0.0 };";
+    let two = |first: &str, second: &str| with_slice(&format!("{first}\n{second}"));
+    let matrix = |body: &str| {
+        format!("{HEAD}    let mut c = unsafe {{ DisjointSlice::new_2d(x, n as usize / 8, 8) }};\n{body}\n}}")
+    };
+    let width = "    if let Some(c) = c.own_2d(index_2d(), 4) { *c = 0.0 }";
+    let rows = "    if let Some(c) = c.own_2d(index_2d()) { *c = 0.0 }";
+    all_refused(&[
+        (&two(own, of_block), 6, &["no method named `own_of_block`", "DisjointSlice<'_, T, PerBlock>", next]),
+        (&two(of_block, own), 6, &["no method named `own` found", "DisjointSlice<'_, f32, PerBlock>", next]),
+        (&two(own, at), 6, &["no method named `own_at`", "DisjointSlice<'_, f32>", next]),
+        (&two(at, own), 6, &["no method named `own` found", "DisjointSlice<'_, f32, Unchecked>", next]),
+        (&two(at, of_block), 6, &["no method named `own_of_block`", "DisjointSlice<'_, f32, Unchecked>", next]),
+        (&matrix(own), 5, &["no method named `own` found", "DisjointSlice<'_, f32, PerThread2d>", next]),
+        (&matrix(of_block), 5, &["no method named `own_of_block`", "DisjointSlice<'_, f32, PerThread2d>", next]),
+        // A matrix has the width that it was made with.
+        (&matrix(width), 5, &["this method takes 1 argument but 2 arguments were supplied"]),
+        (
+            &with_slice(rows),
+            4,
+            &["no slice with the rule `PerThread2d`", "`DisjointSlice::new_2d`, which takes the width"],
+        ),
+        // In a helper the rule stands in its type; left out, it is one element a thread.
+        (
+            &two(
+                "    fn fill(c: &mut DisjointSlice<f32>) { if let Some(c) = c.own(index_1d()) { *c = 1.0 } }",
+                of_block,
+            )
+            .replace("\n}", "\n    fill(&mut c);\n}"),
+            7,
+            &["mismatched types", "DisjointSlice<'_, f32, PerBlock>"],
+        ),
+    ]);
+    // Without an `own` nothing says by which rule.
+    let unused = refused(Source::rust(&with_slice("    let _ = c.len();")));
+    assert!(unused.contains("kernel.rs:4:") && unused.contains("type annotations needed"), "{unused}");
+    assert!(unused.contains("\nnext: write through the slice"), "{unused}");
+    let named = with_slice("    let _ = c.len();").replace("let mut c =", "let c: DisjointSlice<f32> =");
+    assert!(gpu().compile(Source::rust(&named)).is_ok());
+}
+
+#[test]
+fn a_thread_has_one_reference_to_an_element() {
+    all_refused(&[
+        (
+            &with_slice("    let (a, b) = (c.own(index_1d()), c.own(index_1d()));\n    drop((a, b));"),
+            5,
+            &["cannot borrow `c` as mutable more than once"],
+        ),
+        (
+            &with_slice("    let mut d = c.clone();\n    drop((c.own(index_1d()), d.own(index_1d())));"),
+            5,
+            &["no method named `clone`"],
+        ),
+        (
+            &with_slice("    let mut d = c;\n    drop((c.own(index_1d()), d.own(index_1d())));"),
+            6,
+            &["borrow of moved value: `c`"],
+        ),
+    ]);
+}
+
+#[test]
+fn indices_and_rules_are_not_made_by_hand() {
+    let matrix = |body: &str| {
+        with_slice(body).replace("DisjointSlice::new(x, n as usize)", "DisjointSlice::new_2d(x, n as usize / 8, 8)")
+    };
+    all_refused(&[
+        (&with_slice("    drop(c.own(Index1d(0)));"), 5, &["private"]),
+        (&with_slice("    drop(c.own(Index1d { 0: 7, ..index_1d() }));"), 5, &["private"]),
+        (&matrix("    drop(c.own_2d(Index2d { row: 0, ..index_2d() }));"), 5, &["private"]),
+        (&matrix("    let mut at = index_2d();\n    at.row = 0;\n    drop(c.own_2d(at));"), 6, &["private"]),
+        (&matrix("    c.rule.width = 3;\n    drop(c.own_2d(index_2d()));"), 5, &["private"]),
+        (&matrix("    let rule = PerThread2d { width: 3 };"), 5, &["private"]),
+        (
+            &with_slice(
+                "    struct Own;\n    impl gpulab_device::slice::Ownership for Own {}\n    drop(c.own(index_1d()));",
+            ),
+            6,
+            &["`Own", "sealed::Ownership` is not"],
+        ),
+    ]);
+}
+
+/// What passes from thread to thread is `Send` or `Sync`, as on a CPU, and an index is neither.
+#[test]
+fn an_index_stays_in_its_thread() {
+    let kernel = |items: &str, parameter: &str, body: &str| {
+        format!(
+            "use gpulab_device::*;\n{items}\n#[unsafe(no_mangle)]
+pub unsafe extern \"ptx-kernel\" fn k({parameter}, c: *mut f32, n: u32) {{
+    let mut c = unsafe {{ DisjointSlice::new(c, n as usize) }};
+{body}
+    drop(c.own(index_1d()));
+}}"
+        )
+    };
+    let send = "cannot be sent between threads safely";
+    let sync = "cannot be shared between threads safely";
+    let own = "#[derive(Clone, Copy)] struct Kept(Index1d);
+impl Shared for Kept {
+    unsafe fn load(at: u32) -> Kept { unsafe { core::mem::transmute(u64::load(at)) } }
+    unsafe fn store(at: u32, kept: Kept) { unsafe { u64::store(at, core::mem::transmute(kept)) } }
+}";
+    let keep = "    let mut kept = unsafe { DisjointSlice::new(kept, 32) };
+    if let Some(kept) = kept.own(index_1d()) { *kept = index_1d() }";
+    let take = "    let kept = unsafe { Slice::new(kept, 32) };\n    drop(c.own(kept[0]));";
+    let in_shared = "    let kept = shared!(KEPT: [Index1d; 32]);\n    drop(c.own(kept.get(0)));";
+    let kept_static = "static KEPT: core::cell::OnceCell<Index1d> = core::cell::OnceCell::new();";
+    let sent = "    fn send<T: Send>(_: T) {}\n    send(grid_stride(32));";
+    let matrix = "    fn send<T: Send>(_: T) {}\n    send(index_2d());";
+    all_refused(&[
+        // Through a buffer, from one launch to the next.
+        (&kernel("", "kept: *mut Index1d", keep), 6, &[send, "Index1d"]),
+        (&kernel("", "kept: *const Index1d", take), 6, &[sync, "Index1d"]),
+        // Through shared memory, also by a type that says how it is read and written.
+        (&kernel("", "_x: u32", in_shared), 6, &["SharedArray<gpulab_device::Index1d>", "doesn't satisfy"]),
+        (&kernel(own, "_x: u32", ""), 3, &[send, "Kept"]),
+        // Through a static.
+        (&kernel(kept_static, "_x: u32", ""), 2, &[sync, "OnceCell<gpulab_device::Index1d>"]),
+        // From the host, as a kernel's parameter: all threads would get the same.
+        (&kernel("", "own: Index1d", "    drop(c.own(own));"), 4, &["not FFI-safe"]),
+        (&kernel("", "d: DisjointSlice<'static, f32, PerBlock>", ""), 4, &["not FFI-safe"]),
+        // What makes indices is not for others, either.
+        (&kernel("", "_x: u32", sent), 7, &[send, "grid_stride"]),
+        (&kernel("", "_x: u32", matrix), 7, &[send, "Index2d"]),
+    ]);
+}
+
+#[test]
+fn what_all_threads_read_cannot_be_written() {
+    let text = "use gpulab_device::*;
+#[unsafe(no_mangle)]
+pub unsafe extern \"ptx-kernel\" fn k(x: *const core::cell::Cell<f32>, n: u32) {
+    let x = unsafe { Slice::new(x, n as usize) };
+    x[0].set(thread_x() as f32);
+}";
+    all_refused(&[(text, 4, &["`Cell<f32>` cannot be shared between threads safely"])]);
+    for reference in ["&mut f32", "&'static mut [f32; 4]", "& mut f32"] {
+        let text = format!(
+            "#[unsafe(no_mangle)]\npub extern \"ptx-kernel\" fn k(n: u32, x: {reference}) {{ let _ = (n, x); }}"
+        );
+        let said = refused(Source::rust(&text));
+        assert!(
+            said.contains(&format!("`x: {reference}` of the kernel `k` is the same `&mut` in all threads")),
+            "{said}"
+        );
+    }
+    let read = "#[unsafe(no_mangle)]\npub extern \"ptx-kernel\" fn k(x: &f32) { core::hint::black_box(*x); }";
+    assert!(gpu().compile(Source::rust(read)).is_ok());
+}
+
+#[test]
+fn each_rule_reaches_its_elements() {
+    let gpu = gpu();
+    let launch = |text: &str, config: LaunchConfig, n: usize| {
+        let kernel = gpu.compile(Source::rust(text)).unwrap_or_else(|error| panic!("{error}")).kernel("k").unwrap();
+        let mut x = gpu.zeros::<f32>(n).unwrap();
+        kernel.launch(config, (&mut x, n as u32)).unwrap_or_else(|error| panic!("{error}"));
+        x.to_host().unwrap()
+    };
+    let one = LaunchConfig::new(3, 32);
+    // Own elements, and those one grid further.
+    let own = "    for i in grid_stride(n as usize) { if let Some(c) = c.own(i) { *c += 1.0 } }";
+    assert_eq!(launch(&with_slice(own), one, 250), [1.0; 250]);
+    let of_block = "    if let Some(c) = c.own_of_block() { *c += 1.0 }";
+    assert_eq!(launch(&with_slice(of_block), one, 5), [1.0, 1.0, 1.0, 0.0, 0.0]);
+    // Five rows of seven: what lies outside of the matrix has no element, though there is one of that number.
+    let matrix = format!(
+        "{HEAD}    let mut c = unsafe {{ DisjointSlice::new_2d(x, n as usize / 7, 7) }};
+    let at = index_2d();
+    if let Some(c) = c.own_2d(at) {{ *c += (10 * at.row() + at.column() + 1) as f32 }}
+}}"
+    );
+    let plane = LaunchConfig { grid: (2, 2, 1), block: (8, 4, 1), ..LaunchConfig::new(1, 1) };
+    let expected: Vec<f32> = (0..35).map(|at| (10 * (at / 7) + at % 7 + 1) as f32).collect();
+    assert_eq!(launch(&matrix, plane, 35), expected);
+    let at = "    if index_2d().row() < 2 { unsafe { *c.own_at(2 * thread_x() as usize + index_2d().row()) = 1.0 } }";
+    let block = LaunchConfig { grid: (1, 1, 1), block: (4, 4, 1), ..LaunchConfig::new(1, 1) };
+    assert_eq!(launch(&with_slice(at), block, 8), [1.0; 8]);
+}
+
+/// What no type sees is promised. Where the promise is broken the simulator names the race, and some of it a checked build.
+#[test]
+fn a_broken_promise_is_found_when_it_runs() {
+    let race = |text: &str, config: LaunchConfig| {
+        let gpu = gpu();
+        let kernel = gpu.compile(Source::rust(text)).unwrap_or_else(|error| panic!("{error}")).kernel("k").unwrap();
+        let mut x = gpu.zeros::<f32>(64).unwrap();
+        kernel.launch(config, (&mut x, 64_u32)).unwrap_err().to_string()
+    };
+    let own = with_slice("    if let Some(c) = c.own(index_1d()) { *c = thread_y() as f32 }");
+    let of_block = with_slice("    if let Some(c) = c.own_of_block() { *c = thread_y() as f32 }");
+    // Threads along y have the same indices along x.
+    let plane = LaunchConfig { grid: (2, 1, 1), block: (16, 2, 1), ..LaunchConfig::new(1, 1) };
+    for text in [&own, &of_block] {
+        let said = race(text, plane);
+        assert!(said.contains("data race in global memory") && said.contains("kernel.rs:5"), "{said}");
+        let gpu = gpu();
+        let checked = gpu.compile(Source::rust(text).checked()).unwrap().kernel("k").unwrap();
+        let mut x = gpu.zeros::<f32>(64).unwrap();
+        let said = checked.launch(plane, (&mut x, 64_u32)).unwrap_err().to_string();
+        assert!(said.contains("panic") && said.contains("kernel.rs:5"), "{said}");
+    }
+    // Two slices of one buffer, each with its rule.
+    let two = with_slice(
+        "    if let Some(c) = c.own(index_1d()) { *c = 1.0 }
+    let mut d = unsafe { DisjointSlice::new(x, n as usize) };
+    if let Some(d) = d.own_of_block() { *d = 2.0 }",
+    );
+    let said = race(&two, LaunchConfig::new(2, 32));
+    assert!(said.contains("data race in global memory") && said.contains("kernel.rs:7"), "{said}");
+}
+
+/// The declaration stands outside of the function, where a name may mean less.
+#[test]
+fn a_shared_array_is_as_long_as_it_was_declared() {
+    let text = format!(
+        "{HEAD}    const LEN: usize = 4096;
+    type Number = f64;
+    let tile = shared!(TILE: [Number; LEN]);
+    let _: SharedArray<f32> = tile;
+    unsafe {{ *x = tile.len() as f32 + n as f32 }};
+}}
+const LEN: usize = 4;
+type Number = f32;"
+    );
+    let module = gpu().compile(Source::rust(&text)).unwrap_or_else(|error| panic!("{error}"));
+    let ptx = module.ptx().unwrap();
+    assert!(ptx.contains(".shared .align 16 .b8 TILE[16];"), "{ptx}");
+    assert_eq!(run(&text, "k", 1, 1, 1).unwrap(), [5.0]);
+}

@@ -1,6 +1,7 @@
 //! Which thread this is.
 
 use core::arch::nvptx;
+use core::marker::PhantomData;
 
 macro_rules! registers {
     ($($name:ident = $read:ident: $what:literal;)*) => {$(
@@ -28,10 +29,14 @@ registers! {
     blocks_z = _grid_dim_z: "Blocks of the grid along z (`gridDim.z`).";
 }
 
-/// A number that no other thread of a launch in one dimension has. Only [`index_1d`] and [`grid_stride`] make one, so who
-/// holds it may write the element of that number: [`DisjointSlice::own`](crate::DisjointSlice::own).
+/// What stays in its thread: it is neither [`Send`] nor [`Sync`], so that neither a buffer nor a static holds it.
+type OfThisThread = PhantomData<*mut ()>;
+
+/// A number that no other thread of a launch in one dimension has. Only [`index_1d`] and [`grid_stride`] make one, and it cannot
+/// be passed to another thread, so who holds it may write the element of that number:
+/// [`DisjointSlice::own`](crate::DisjointSlice::own).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Index1d(usize);
+pub struct Index1d(usize, OfThisThread);
 
 impl Index1d {
     /// The number.
@@ -45,26 +50,28 @@ impl Index1d {
 #[inline(always)]
 pub fn index_1d() -> Index1d {
     debug_assert!(threads_y() * threads_z() * blocks_y() * blocks_z() == 1, "the launch has one dimension");
-    Index1d((block_x() * threads_x() + thread_x()) as usize)
+    Index1d((block_x() * threads_x() + thread_x()) as usize, PhantomData)
 }
 
 /// This thread's numbers below `n`: its own, then one grid further each time.
 #[inline(always)]
 pub fn grid_stride(n: usize) -> impl Iterator<Item = Index1d> {
     let step = (threads_x() * blocks_x()) as usize;
-    let mut next = index_1d().0;
+    // The closure holds an index, and not its number: so the iterator stays in its thread, too.
+    let mut next = index_1d();
     core::iter::from_fn(move || {
-        let own = Index1d(next);
-        next += step;
+        let own = next;
+        next.0 += step;
         (own.0 < n).then_some(own)
     })
 }
 
-/// A row and a column that no other thread of a launch in two dimensions has.
+/// A row and a column that no other thread of a launch in two dimensions has; it stays in its thread as [`Index1d`] does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Index2d {
     row: usize,
     column: usize,
+    of: OfThisThread,
 }
 
 impl Index2d {
@@ -88,6 +95,7 @@ pub fn index_2d() -> Index2d {
     Index2d {
         row: (block_y() * threads_y() + thread_y()) as usize,
         column: (block_x() * threads_x() + thread_x()) as usize,
+        of: PhantomData,
     }
 }
 

@@ -26,6 +26,9 @@
 //! | [`vector`] | two or four numbers in one access | `float4` |
 //! | [`tensor`] | asynchronous copies, matrix fragments and their product | `cp.async`, `ldmatrix`, `mma.sync` |
 //!
+//! A kernel's parameters are raw pointers and numbers. A `&mut f32` would compile as well, and be the same reference in all
+//! threads: what a thread may write, [`DisjointSlice`] gives it.
+//!
 //! Two checks differ from those of `core`'s slices: an index into [`Slice`] and shared memory is compared with the length in
 //! a kernel compiled with debug assertions, and costs nothing without them. The simulator names an access out of bounds either way.
 #![no_std]
@@ -46,7 +49,7 @@ pub use atomic::{AtomicSlice, Scope};
 pub use float::{Bf16, F16, Float};
 pub use index::*;
 pub use shared::{Shared, SharedArray};
-pub use slice::{DisjointSlice, Slice};
+pub use slice::{DisjointSlice, PerBlock, PerThread, PerThread2d, Slice, Unchecked};
 pub use sync::*;
 pub use vector::{Vec2, Vec4};
 

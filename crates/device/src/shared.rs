@@ -9,8 +9,8 @@ use crate::{Bf16, F16, Vec4};
 use core::arch::asm;
 use core::marker::PhantomData;
 
-/// A number that shared memory may hold.
-pub trait Shared: Copy {
+/// A number that shared memory may hold, where each thread of the block may take it: so it is [`Send`].
+pub trait Shared: Copy + Send {
     /// Reads it.
     ///
     /// # Safety
@@ -177,7 +177,8 @@ impl<T: Shared> SharedArray<T> {
 #[macro_export]
 macro_rules! shared {
     ($name:ident: [$kind:ty; $len:expr]) => {{
-        // A module, since a declaration stands outside of functions; it sees the constants of the text.
+        // A module, since a declaration stands outside of functions; it sees the constants of the text. The array is made in it, too:
+        // in a function the same names may mean something else, and more bytes than are declared.
         mod declared {
             #[allow(unused_imports)]
             use super::*;
@@ -185,13 +186,20 @@ macro_rules! shared {
                 concat!(".shared .align 16 .b8 ", stringify!($name), "[{}];"),
                 const { let len: usize = $len; len * ::core::mem::size_of::<$kind>() }
             );
+            /// # Safety
+            /// It is the address of what was declared just before, which has room for that many elements.
+            #[inline(always)]
+            pub unsafe fn array_at(address: u32) -> $crate::SharedArray<$kind> {
+                // SAFETY: the caller's.
+                unsafe { $crate::SharedArray::new(address, $len) }
+            }
         }
         let address: u32;
-        // SAFETY: it takes the address of the variable that was declared just before, with room for that many elements.
+        // SAFETY: it takes the address of the variable that was declared just before.
         unsafe {
             $crate::macros::asm!(concat!("mov.u32 {}, ", stringify!($name), ";"), out(reg32) address,
                 options(pure, nomem, nostack, preserves_flags));
-            $crate::SharedArray::<$kind>::new(address, $len)
+            declared::array_at(address)
         }
     }};
     ([$kind:ty]) => {{

@@ -36,8 +36,8 @@ pub fn lane() -> u32 {
     lane
 }
 
-/// 32 bits that a shuffle moves.
-pub trait Bits32: Copy {
+/// 32 bits that a shuffle moves to another thread.
+pub trait Bits32: Copy + Send {
     /// As bits.
     fn to_bits(self) -> u32;
     /// From bits.

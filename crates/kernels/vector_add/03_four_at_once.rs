@@ -15,10 +15,10 @@ pub unsafe extern "ptx-kernel" fn vector_add(a: *const f32, b: *const f32, c: *m
         *c = Vec4 { x: x.x + y.x, y: x.y + y.y, z: x.z + y.z, w: x.w + y.w };
     } else if i.get() == fours {
         // SAFETY: as above, and one thread has this number.
-        let (a, b, mut c) = unsafe { (Slice::new(a, n), Slice::new(b, n), DisjointSlice::new(c, n)) };
+        let (a, b, mut c) = unsafe { (Slice::new(a, n), Slice::new(b, n), DisjointSlice::new(c.add(4 * fours), n - 4 * fours)) };
         for left in 4 * fours..n {
             // SAFETY: this thread alone is here.
-            unsafe { *c.own_at(left) = a[left] + b[left] };
+            unsafe { *c.own_at(left - 4 * fours) = a[left] + b[left] };
         }
     }
 }

@@ -280,9 +280,22 @@ fn compile_next(log: &str) -> &'static str {
     };
     let std_of_rust =
         ["unlinked crate `std`", "can't find crate for `std`", "in the crate root `std`", "cannot find macro `print"];
+    // The slice of gpulab_device whose elements the threads own by one rule.
+    let of_slice = |before: &str| log.contains(&format!("{before} `gpulab_device::DisjointSlice<"));
+    let second_rule = ["own", "own_of_block", "own_2d", "own_at"]
+        .iter()
+        .any(|method| of_slice(&format!("no method named `{method}` found for struct")));
     match missing {
         None if std_of_rust.iter().any(|words| log.contains(words)) => {
             "next: take `std` away: a kernel in Rust has `core` and `gpulab_device` alone; there is no heap, and nowhere to print"
+        }
+        None if second_rule => {
+            "next: keep to one `own` method for each slice: the first one that is called is the rule by which threads own \
+             elements, and by a second rule two threads could own one element"
+        }
+        None if of_slice("type annotations needed for") => {
+            "next: write through the slice: the first `own` method that is called is the rule by which threads own elements; \
+             or name the rule, as in `DisjointSlice<f32, PerThread>`"
         }
         None => "next: fix the first error above (later ones often follow from it) and run the cell again",
         Some((name, _)) if of_cuda(name) => {

@@ -16,7 +16,7 @@ mod rustc;
 mod toolchain;
 
 use crate::error::{Error, Result};
-use crate::launch::{Source, entry_points};
+use crate::launch::{Source, entry_points, rust_signatures};
 use rustc::{CHECKED, OPTIONS, output};
 use std::path::{Path, PathBuf};
 use toolchain::{Toolchain, failed};
@@ -194,6 +194,7 @@ fn compile_with(toolchain: &Toolchain, source: &Source, cpu: &str) -> Result<Str
     let Ok(ptx) = std::fs::read_to_string(scratch.0.join("kernel.ptx")) else { return Err(refused(&said)) };
     let ptx = with_launch_bounds(lines::of_kernel(&ptx, name));
     look_through(&ptx)?;
+    no_reference_for_all(source)?;
     Ok(ptx)
 }
 
@@ -261,6 +262,25 @@ fn look_through(ptx: &str) -> Result<()> {
         )),
         None => Ok(()),
     }
+}
+
+/// A `&mut` as a kernel's parameter compiles, and is the same reference in all threads: a race without a word of `unsafe`. It is
+/// found where it is written out; behind another name for the type it is not.
+fn no_reference_for_all(source: &Source) -> Result<()> {
+    let signatures = rust_signatures(&source.text);
+    let mut parameters = signatures.iter().flat_map(|kernel| kernel.parameters.iter().map(move |own| (kernel, own)));
+    // `x: &mut f32`, also with a lifetime.
+    let mutable = |text: &str| {
+        let kind = text.split_once(':').map_or("", |(_, kind)| kind.trim_start());
+        kind.strip_prefix('&').is_some_and(|rest| rest.split_whitespace().take(2).any(|word| word == "mut"))
+    };
+    let Some((kernel, own)) = parameters.find(|(_, own)| mutable(&own.text)) else { return Ok(()) };
+    let log = format!(
+        "error: `{}` of the kernel `{}` is the same `&mut` in all threads, so each of them may write what another one reads\n\
+         take a pointer (`*mut`), and make a `DisjointSlice` or an `AtomicSlice` of it",
+        own.text, kernel.name
+    );
+    Err(Error::Compile { log, excerpt: String::new() })
 }
 
 /// A folder that is gone when the compilation has ended.
