@@ -9,7 +9,7 @@ from pathlib import Path
 from env import paths
 from env.kernel_cache import recipe
 
-CRATES = ("gpulab", "warpsim")
+CRATES = ("gpulab", "warpsim", "my-kernels", "my_kernels")
 
 
 def renew(folder: Path, stamp: dict) -> bool:

@@ -22,8 +22,10 @@ UNREAD = {"deps": ".d", ".fingerprint": ".json"}
 HASHED = re.compile(r"-([0-9a-f]{16})(?:\.\w+)?$")
 
 
-def is_linked(name: str) -> bool:
-    """Whether builds may share this file."""
+def is_linked(name: str, folder: str) -> bool:
+    """Whether builds may share this file. Notes of a build script are named as it is, and written in place."""
+    if ".fingerprint" in Path(folder).parts:
+        return False
     return name.endswith(LINKED) or name.startswith(("build-script-", "build_script_"))
 
 
@@ -57,7 +59,7 @@ def linked_copy(
             if not wanted(file) or is_left_out(file, folder, incremental):
                 continue
             old = os.path.join(folder, file)
-            if is_linked(file):
+            if is_linked(file, folder):
                 _link(old, os.path.join(new, file), soft)
             else:
                 _copy(old, os.path.join(new, file))

@@ -17,6 +17,7 @@ THEIRS = {
     f"deps/libserde-{ONE}.rmeta",
     f".fingerprint/serde-{ONE}/lib-serde",
     f".fingerprint/libc-{TWO}/run-build-script",
+    f".fingerprint/libc-{TWO}/build-script-build-script-build",
     f"build/libc-{TWO}/out/made.rs",
 }
 # What nobody reads again.
@@ -26,6 +27,8 @@ OURS = {
     f"deps/libgpulab_nn-{ONE}.rlib",
     f"deps/warpsim-{ONE}.d",
     f".fingerprint/gpulab-nn-{ONE}/lib-gpulab_nn",
+    f".fingerprint/my-kernels-{TWO}/build-script-build-script-build",
+    f"deps/libmy_kernels-{ONE}.rlib",
     f"deps/ladder-{ONE}",
     "incremental/x/y.bin",
     "gpulab",
@@ -87,6 +90,15 @@ def test_the_next_clone_gets_what_was_built(clone: Path) -> None:
     assert not cache.restore({"A": "2"}) and not paths.TARGET.exists(), "of other settings"
     elsewhere = {"A": "1", "LD_LIBRARY_PATH": str(clone / "another-clone")}
     assert cache.restore(elsewhere) and files(paths.TARGET / "debug") == THEIRS | OF_A_CHECK
+
+
+def test_what_cargo_writes_in_a_clone_leaves_the_entry_whole(clone: Path) -> None:
+    for _ in range(2):
+        shutil.rmtree(paths.TARGET)
+        assert cache.restore({"A": "1"})
+        for note in (paths.TARGET / "debug" / ".fingerprint").rglob("*"):
+            if note.is_file():
+                note.write_text("of this clone")
 
 
 def test_a_damaged_entry_is_thrown_away(clone: Path) -> None:
