@@ -17,26 +17,27 @@ const REFUSED: &str = "does not compile";
 const HOPPER: [(&str, &str); 2] =
     [("#include \"hopper.cuh\"", "matmul_bf16"), ("#include \"wgmma.cuh\"", "flash_attention")];
 
+/// What runs on Turing, on the oldest GPU that it runs on; what is between that and the newest is compiled for the pack.
 #[test]
 fn files_compile_for_sm_75() {
-    files_compile_for("compute_75");
+    files_compile_for("compute_75", |needs| needs <= (7, 5));
 }
 
 #[test]
-fn files_compile_for_sm_80() {
-    files_compile_for("compute_80");
+fn files_that_need_ampere_compile_for_sm_80() {
+    files_compile_for("compute_80", |needs| needs > (7, 5) && needs <= (8, 0));
 }
 
 #[test]
-fn files_compile_for_sm_90a() {
-    files_compile_for("compute_90a");
+fn files_that_need_hopper_compile_for_sm_90a() {
+    files_compile_for("compute_90a", |needs| needs > (8, 0));
 }
 
 #[test]
 fn files_compile_for_the_newest_that_the_compiler_knows() {
     let newest = known().into_iter().max().unwrap_or_default();
     assert!(newest > 90, "this NVRTC knows nothing newer than sm_90\nnext: make setup installs the pinned one");
-    files_compile_for(&format!("compute_{newest}"));
+    files_compile_for(&format!("compute_{newest}"), |_| true);
 }
 
 #[test]
@@ -109,11 +110,12 @@ fn known() -> Vec<u32> {
     supported_architectures().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Every rung and operator that runs on a GPU of that architecture, such as `compute_80`.
-fn files_compile_for(architecture: &str) {
+/// Every rung and operator whose need is `meant` and that runs on a GPU of that architecture, such as `compute_80`.
+fn files_compile_for(architecture: &str, meant: fn((u32, u32)) -> bool) {
     let digits: String = architecture.chars().filter(char::is_ascii_digit).collect();
     let number: u32 = digits.parse().unwrap();
-    let rungs: Vec<_> = RUNGS.iter().filter(|rung| rung.runs_on((number / 10, number % 10)).is_ok()).collect();
+    let capability = (number / 10, number % 10);
+    let rungs: Vec<_> = RUNGS.iter().filter(|rung| meant(rung.needs) && rung.runs_on(capability).is_ok()).collect();
     assert!(!rungs.is_empty());
     for rung in rungs {
         let source = rung.source().unwrap_or_else(|error| panic!("{error}"));
@@ -122,7 +124,7 @@ fn files_compile_for(architecture: &str) {
         // Without line numbers an error at run time could not name the reader's line.
         assert!(ptx.contains(".loc"), "{}: no source lines in the PTX", rung.path);
     }
-    for operator in OPERATORS.iter().filter(|operator| operator.runs_on((number / 10, number % 10)).is_ok()) {
+    for operator in OPERATORS.iter().filter(|one| meant(one.needs) && one.runs_on(capability).is_ok()) {
         let source = operator.source().unwrap_or_else(|error| panic!("{error}"));
         let ptx = compile_to_ptx(&source, architecture).unwrap_or_else(|error| panic!("{}: {error}", operator.path));
         for kernel in operator.kernels {
