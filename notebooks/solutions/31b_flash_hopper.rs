@@ -10,8 +10,8 @@ fn merge_parts(a: &check::Part, b: &check::Part) -> check::Part {
 }
 
 // exercise: tensor_busy
-// Products: 4 · 128 · 64 · 256 operations at 4096 a cycle, 2048 cycles. Powers: 128 · 64 at 16 a cycle, 512 cycles.
-let my_busy: Option<f64> = Some(100.0 * 2048.0 / (2048.0 + 512.0));
+// Products: 4 · 128 · 64 · 192 operations at 8192 per cycle, 768 cycles. Powers: 128 · 64 at 16 per cycle, 512 cycles.
+let my_busy: Option<f64> = Some(100.0 * 768.0 / (768.0 + 512.0));
 
 // exercise: weigh
 // Tile t lies in stage t % STAGES and ends phase t / STAGES of its barriers; a stage that nobody has used yet counts as left by a

@@ -11,6 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const PIECE: usize = 1 << 16;
 const EMPTY: u64 = u64::MAX;
 
+/// What the pipeline makes of [`PIECE`] rides. The columns keep their memory from run to run, as the GPU's buffers do: fresh
+/// memory would be mapped, zeroed and filled for the first time in each run, and that would be timed as filtering and joining.
+#[derive(Default)]
+struct Piece {
+    kept: Rides,
+    normalised: [Vec<f32>; 3],
+    /// Rows whose drivers are known, and the years of their cars.
+    found: Vec<(u32, u32)>,
+    joined: Joined,
+}
+
 /// Rides and drivers, and what the pipeline makes of them, piece by piece.
 pub struct OnCores<'a> {
     limits: RideLimits,
@@ -18,12 +29,10 @@ pub struct OnCores<'a> {
     drivers: &'a Drivers,
     /// Slots of the hash table: 2^(32 − shift), as on the GPU.
     shift: u32,
-    kept: Vec<Rides>,
+    pieces: Vec<Piece>,
     moments: [Moments; 3],
-    normalised: Vec<[Vec<f32>; 3]>,
     zones: Vec<Zone>,
     slots: Vec<AtomicU64>,
-    joined: Vec<Joined>,
 }
 
 impl<'a> OnCores<'a> {
@@ -40,12 +49,10 @@ impl<'a> OnCores<'a> {
             rides,
             drivers,
             shift: 32 - slots.trailing_zeros(),
-            kept: Vec::new(),
+            pieces: (0..rides.len().div_ceil(PIECE)).map(|_| Piece::default()).collect(),
             moments: [Moments::default(); 3],
-            normalised: Vec::new(),
             zones: Vec::new(),
             slots: (0..slots).map(|_| AtomicU64::new(EMPTY)).collect(),
-            joined: Vec::new(),
         })
     }
 
@@ -64,23 +71,22 @@ impl<'a> OnCores<'a> {
         Stage::ALL.into_iter().for_each(|stage| self.run(stage));
     }
 
+    /// One pass: every ride is written, and the next one over it where it is not kept.
     fn filter(&mut self) {
         let (rides, limits) = (self.rides, self.limits);
-        let piece = |first: usize| {
-            let rows = first..(first + PIECE).min(rides.len());
-            let believed =
-                |i: &usize| limits.believes(rides.zone[*i], rides.metres[*i], rides.seconds[*i], rides.cents[*i]);
-            let places: Vec<u32> = rows.filter(believed).map(|i| i as u32).collect();
-            let column = |from: &[u32]| places.iter().map(|&i| from[i as usize]).collect();
-            Rides {
-                zone: column(&rides.zone),
-                licence: column(&rides.licence),
-                metres: column(&rides.metres),
-                seconds: column(&rides.seconds),
-                cents: column(&rides.cents),
+        self.pieces.par_iter_mut().enumerate().for_each(|(number, piece)| {
+            let rows = number * PIECE..((number + 1) * PIECE).min(rides.len());
+            let [zone, licence, metres, seconds, cents] = rides.columns().map(|column| &column[rows.clone()]);
+            let [to_zone, to_licence, to_metres, to_seconds, to_cents] =
+                columns_of(&mut piece.kept).map(|to| room(to, rows.len()));
+            let mut at = 0;
+            for i in 0..rows.len() {
+                (to_zone[at], to_licence[at], to_metres[at]) = (zone[i], licence[i], metres[i]);
+                (to_seconds[at], to_cents[at]) = (seconds[i], cents[i]);
+                at += usize::from(limits.believes(zone[i], metres[i], seconds[i], cents[i]));
             }
-        };
-        self.kept = (0..rides.len()).into_par_iter().step_by(PIECE).map(piece).collect();
+            columns_of(&mut piece.kept).into_iter().for_each(|column| column.truncate(at));
+        });
     }
 
     fn normalise(&mut self) {
@@ -88,31 +94,35 @@ impl<'a> OnCores<'a> {
             let squared = |x: &u32| u64::from(*x) * u64::from(*x);
             (column.iter().map(|&x| u64::from(x)).sum::<u64>(), column.iter().map(squared).sum::<u64>())
         };
-        let parts: Vec<[(u64, u64); 3]> =
-            self.kept.par_iter().map(|piece| [sums(&piece.metres), sums(&piece.seconds), sums(&piece.cents)]).collect();
-        let rows = self.kept.iter().map(|piece| piece.len() as u64).sum();
+        let of_piece = |Piece { kept, .. }: &Piece| [sums(&kept.metres), sums(&kept.seconds), sums(&kept.cents)];
+        let parts: Vec<[(u64, u64); 3]> = self.pieces.par_iter().map(of_piece).collect();
+        let rows = self.pieces.iter().map(|piece| piece.kept.len() as u64).sum();
         let moments = [0, 1, 2].map(|k| {
             let (sum, squares) = parts.iter().fold((0, 0), |all, part| (all.0 + part[k].0, all.1 + part[k].1));
             Moments::of_sums(rows, sum, squares)
         });
         self.moments = moments;
-        let scaled = |column: &[u32], moments: Moments| {
+        let scale = |column: &[u32], moments: Moments, to: &mut Vec<f32>| {
             let scale = if moments.deviation > 0.0 { 1.0 / moments.deviation } else { 0.0 };
             let (mean, scale) = (moments.mean as f32, scale as f32);
-            column.iter().map(|&x| (x as f32 - mean) * scale).collect::<Vec<f32>>()
+            fill(to, column.iter().map(|&x| (x as f32 - mean) * scale));
         };
-        let piece = |piece: &Rides| {
-            [scaled(&piece.metres, moments[0]), scaled(&piece.seconds, moments[1]), scaled(&piece.cents, moments[2])]
-        };
-        self.normalised = self.kept.par_iter().map(piece).collect();
+        self.pieces.par_iter_mut().for_each(|Piece { kept, normalised, .. }| {
+            let columns = [&kept.metres, &kept.seconds, &kept.cents];
+            columns
+                .into_iter()
+                .zip(moments)
+                .zip(normalised)
+                .for_each(|((column, moments), to)| scale(column, moments, to));
+        });
     }
 
     fn group(&mut self) {
         let zones = self.limits.zones as usize;
         let table = || vec![Zone::default(); zones];
         // The zone is the index: no hashing. One table a core, and the tables are added at the end.
-        let add = |mut table: Vec<Zone>, piece: &Rides| {
-            for ((&zone, &cents), &metres) in piece.zone.iter().zip(&piece.cents).zip(&piece.metres) {
+        let add = |mut table: Vec<Zone>, Piece { kept, .. }: &Piece| {
+            for ((&zone, &cents), &metres) in kept.zone.iter().zip(&kept.cents).zip(&kept.metres) {
                 let sums = &mut table[zone as usize];
                 sums.rides += 1;
                 sums.cents += u64::from(cents);
@@ -128,7 +138,7 @@ impl<'a> OnCores<'a> {
             }
             a
         };
-        let mut all = self.kept.par_iter().fold(table, add).reduce(table, both);
+        let mut all = self.pieces.par_iter().fold(table, add).reduce(table, both);
         all.iter_mut().enumerate().for_each(|(number, zone)| zone.zone = number as u32);
         self.zones = all;
     }
@@ -155,31 +165,47 @@ impl<'a> OnCores<'a> {
                 }
             }
         };
-        let piece = |(kept, features): (&Rides, &[Vec<f32>; 3])| {
+        self.pieces.par_iter_mut().for_each(|Piece { kept, normalised, found, joined }| {
+            // Look-ups first and nothing between them: a core may have several on their way. (None before the normalising.)
+            found.clear();
             let known = |(row, &licence): (usize, &u32)| year_of(licence).map(|year| (row as u32, year));
-            let found: Vec<(u32, u32)> = kept.licence.iter().enumerate().filter_map(known).collect();
-            let column = |from: &[f32]| found.iter().map(|&(row, _)| from[row as usize]).collect();
-            Joined {
-                zone: found.iter().map(|&(row, _)| kept.zone[row as usize]).collect(),
-                year: found.iter().map(|&(_, year)| year).collect(),
-                features: [column(&features[0]), column(&features[1]), column(&features[2])],
+            found.extend(kept.licence.iter().take(normalised[0].len()).enumerate().filter_map(known));
+            fill(&mut joined.zone, found.iter().map(|&(row, _)| kept.zone[row as usize]));
+            fill(&mut joined.year, found.iter().map(|&(_, year)| year));
+            for (to, from) in joined.features.iter_mut().zip(normalised) {
+                fill(to, found.iter().map(|&(row, _)| from[row as usize]));
             }
-        };
-        self.joined = self.kept.par_iter().zip(&self.normalised).map(piece).collect();
+        });
     }
 
     /// The results as plain data.
     pub fn outcome(&self) -> PipelineResult {
         let mut joined = Joined::default();
-        for piece in &self.joined {
+        for Piece { joined: piece, .. } in &self.pieces {
             joined.zone.extend(&piece.zone);
             joined.year.extend(&piece.year);
             joined.features.iter_mut().zip(&piece.features).for_each(|(all, part)| all.extend(part));
         }
         let zones = self.zones.iter().filter(|zone| zone.rides > 0).copied().collect();
-        let kept = self.kept.iter().map(Rides::len).sum();
+        let kept = self.pieces.iter().map(|piece| piece.kept.len()).sum();
         PipelineResult { kept, moments: self.moments, zones, joined }
     }
+}
+
+fn columns_of(Rides { zone, licence, metres, seconds, cents }: &mut Rides) -> [&mut Vec<u32>; 5] {
+    [zone, licence, metres, seconds, cents]
+}
+
+/// The column with new elements, in the memory that it has.
+fn fill<T>(column: &mut Vec<T>, elements: impl Iterator<Item = T>) {
+    column.clear();
+    column.extend(elements);
+}
+
+/// The column with that many elements: what is written next counts, whatever stands there.
+fn room<T: Copy + Default>(column: &mut Vec<T>, len: usize) -> &mut [T] {
+    column.resize(len, T::default());
+    column
 }
 
 #[cfg(test)]

@@ -316,23 +316,29 @@ pub fn queries_per_block(answer: Option<f64>) -> Verdict {
     )
 }
 
-/// Checks a number: the percent of the time that tensor cores are busy where products and powers follow each other, for tiles
-/// of 128 × 64 scores and heads of 256 numbers.
+/// Checks a number: the percent of the time that tensor cores of 8192 operations per cycle are busy where products and powers
+/// follow each other, for tiles of 128 × 64 scores and heads of 192 numbers.
 pub fn tensor_busy(answer: Option<f64>) -> Verdict {
-    let (products, powers) = (4.0 * 128.0 * 64.0 * 256.0 / 4096.0, 128.0 * 64.0 / 16.0);
-    let exact = 100.0 * products / (products + powers);
+    let share = |operations_a_score: f64, operations_a_cycle: f64| {
+        let (products, powers) = (operations_a_score * 128.0 * 64.0 / operations_a_cycle, 128.0 * 64.0 / 16.0);
+        100.0 * products / (products + powers)
+    };
+    let exact = share(4.0 * 192.0, 8192.0);
     number(
         "tensor_busy",
         answer,
         exact - 0.5..=exact + 0.5,
         &[
             (100.0 - exact, "that is the share of the powers"),
-            (0.8, "in percent, please"),
-            (200.0 / 3.0, "that is a head dimension of 128, or one product instead of two"),
-            (50.0, "that is a head dimension of 64"),
+            (exact / 100.0, "in percent, please"),
+            (
+                share(4.0 * 192.0, 4096.0),
+                "that is with 4096 operations per cycle: these tensor cores are twice as fast",
+            ),
+            (share(2.0 * 192.0, 8192.0), "there are two products, of 2 · d operations each for a score"),
             (100.0, "one after the other: the tensor cores wait for the powers"),
         ],
-        "cycles of the products: operations ÷ 4096. Cycles of the powers: scores ÷ 16. Then their shares",
+        "cycles of the products: operations ÷ 8192. Cycles of the powers: scores ÷ 16. Then their shares",
     )
 }
 
@@ -526,11 +532,11 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
         for right in [296.0, 295.2] {
             assert!(queries_per_block(Some(right)).passed(), "{right}");
         }
-        for right in [80.0, 79.9] {
+        for right in [60.0, 59.9] {
             assert!(tensor_busy(Some(right)).passed(), "{right}");
         }
         type Number = fn(Option<f64>) -> Verdict;
-        let wrong: [(Number, Option<f64>, &str); 11] = [
+        let wrong: [(Number, Option<f64>, &str); 12] = [
             (queries_per_block, None, "no number yet"),
             (queries_per_block, Some(148.0), "two products"),
             (queries_per_block, Some(590.0), "two products"),
@@ -538,9 +544,10 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
             (queries_per_block, Some(320.0), "fewest"),
             (queries_per_block, Some(64.0), "while a byte arrives"),
             (tensor_busy, None, "no number yet"),
-            (tensor_busy, Some(20.0), "share of the powers"),
-            (tensor_busy, Some(66.7), "head dimension of 128"),
-            (tensor_busy, Some(0.8), "in percent"),
+            (tensor_busy, Some(40.0), "share of the powers"),
+            (tensor_busy, Some(75.0), "twice as fast"),
+            (tensor_busy, Some(42.9), "two products"),
+            (tensor_busy, Some(0.6), "in percent"),
             (tensor_busy, Some(90.0), "cycles of the products"),
         ];
         for (check, answer, said) in wrong {
