@@ -120,6 +120,21 @@ impl Error {
         let (path, during, fix) = (path.to_path_buf(), during.to_string(), fix.to_string());
         move |error| Error::file(&path, &during, error, fix.as_str())
     }
+
+    /// Whether the GPU had no memory for something: a buffer ([`Error::OutOfMemory`]), or what another call of the driver's wanted.
+    ///
+    /// ```
+    /// # use gpulab_measure::error::Error;
+    /// assert!(Error::OutOfMemory { asked: 2, free: 1, total: 1, reserved: 0 }.is_out_of_memory());
+    /// assert!(!Error::invalid("a block of no threads", "give it at least one").is_out_of_memory());
+    /// ```
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Error::OutOfMemory { .. } => true,
+            Error::Driver { code, .. } => code == "CUDA_ERROR_OUT_OF_MEMORY",
+            _ => false,
+        }
+    }
 }
 
 /// How much of a compiler's log a message shows: an error in a long kernel gives hundreds of lines.

@@ -611,7 +611,7 @@ impl Lists {
 struct Plan {
     numbers: Vec<i32>,
     shape: Shape,
-    /// At the how manieth step of that shape it is captured; nothing where it never is.
+    /// From which step of that shape on it is a graph: the first, the second, …; nothing where it never is one.
     graph_after: Option<u32>,
     /// Logits that the caller asked for.
     asked: usize,

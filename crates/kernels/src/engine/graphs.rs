@@ -1,6 +1,6 @@
 //! Which work becomes a CUDA graph, and what happens where there is no memory for one.
 
-use gpulab::error::{Error, Result};
+use gpulab::error::Result;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
@@ -72,7 +72,7 @@ impl<S: Copy + Eq + Hash, G> Graphs<S, G> {
         if known.graph.is_none() && known.seen >= often && now >= self.not_before {
             match work.capture(shape) {
                 Ok(graph) => known.graph = Some(graph),
-                Err(error) if is_out_of_memory(&error) => self.failed(),
+                Err(error) if error.is_out_of_memory() => self.failed(),
                 Err(error) => return Err(error),
             }
             self.forget();
@@ -81,7 +81,7 @@ impl<S: Copy + Eq + Hash, G> Graphs<S, G> {
         let Some(graph) = &mut known.get_mut().graph else { return work.queue(shape) };
         match work.launch(graph) {
             // The driver gets memory for a graph at its first launch, perhaps. Nothing of it has run.
-            Err(error) if is_out_of_memory(&error) => {
+            Err(error) if error.is_out_of_memory() => {
                 known.remove();
                 self.failed();
                 work.queue(shape)
@@ -112,18 +112,10 @@ impl<S: Copy + Eq + Hash, G> Graphs<S, G> {
     }
 }
 
-/// Whether there was no memory for something, in whatever words.
-fn is_out_of_memory(error: &Error) -> bool {
-    match error {
-        Error::OutOfMemory { .. } => true,
-        Error::Driver { code, .. } => code == "CUDA_ERROR_OUT_OF_MEMORY",
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpulab::error::Error;
 
     /// Work that says how it was queued, on a GPU whose memory may be full.
     #[derive(Default)]
