@@ -26,8 +26,6 @@ from typing import Any
 
 from env import in_venv, paths
 from env.console import ToolError, tool
-from env.grading.isolation import descendants
-from env.notebooks import find, load
 
 HUB = "http://127.0.0.1:8000"
 LIMIT_S = 900.0
@@ -85,6 +83,8 @@ class Learner:
 
     async def first_plot(self) -> float:
         """Seconds from the login to the first picture of lesson 10."""
+        from env.notebooks import find, load
+
         started = time.monotonic()
         await self.begin()
         lesson = load(find("10")[0])
@@ -98,6 +98,8 @@ class Learner:
 
 def memory_mib(root: int) -> float:
     """What a process and all below it have in memory, a page that several share once for all of them."""
+    from env.grading.isolation import descendants
+
     total = 0
     for one in descendants(root):
         try:
