@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import csv
 import json
 import os
@@ -129,6 +130,19 @@ async def measure(count: int, token: str, root: int) -> list[tuple[str, int, flo
     return rows
 
 
+def end(hub: subprocess.Popen) -> None:
+    """Ends a hub with all that it has started: a learner's kernel in an endless loop outlives its server."""
+    from env.grading.isolation import descendants
+
+    started = descendants(hub.pid)
+    hub.send_signal(signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        hub.wait(30)
+    for one in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+
+
 def main() -> int:
     """Starts a hub, measures, and ends it."""
     parser = argparse.ArgumentParser(prog="python3 -m env.hub.measure", description=__doc__)
@@ -157,11 +171,7 @@ def main() -> int:
             _wait(hub)
             rows = asyncio.run(measure(chosen.learners, token, hub.pid))
         finally:
-            hub.send_signal(signal.SIGTERM)
-            try:
-                hub.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(hub.pid, signal.SIGKILL)
+            end(hub)
     load_1, _, load_15 = os.getloadavg()
     print(f"load averages at the end: {load_1:.1f} (1 min), {load_15:.1f} (15 min), {os.cpu_count()} cores")
     for what, learners, value, unit in rows:
