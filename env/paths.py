@@ -10,6 +10,12 @@ ROOT = Path(__file__).resolve().parent.parent
 ENV = ROOT / "env"
 
 
+def state_of(file: Path) -> str:
+    """Another text once the file is another one."""
+    status = file.stat()
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
 def read_json(path: Path) -> dict:
     """The object in a file; an empty one where there is no file, or where it is damaged: it is made again then."""
     try:

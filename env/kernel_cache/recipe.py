@@ -83,8 +83,9 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
         env["PATH"] = os.pathsep.join([str(CELLS_PATH), env["PATH"]])
         env["GPULAB_CELLS_CARGO"] = str(CELLS_CARGO)
         env["GPULAB_CRATES"] = "\n".join(str(folder) for folder in (paths.CRATE, paths.CRATES))
-    if os.access(RUSTC_ANSWERS, os.X_OK):
-        answers = paths.GENERATED / "rustc" / _digest([env["RUSTC"].encode(), _changed(Path(env["RUSTC"]))])
+    if os.access(RUSTC_ANSWERS, os.X_OK) and os.access(env["RUSTC"], os.X_OK):
+        known = [env["RUSTC"].encode(), paths.state_of(Path(env["RUSTC"])).encode()]
+        answers = paths.GENERATED / "rustc" / _digest(known)
         env["GPULAB_RUSTC"], env["GPULAB_RUSTC_ANSWERS"] = env["RUSTC"], str(answers)
         env["RUSTC"] = str(RUSTC_ANSWERS)
     rust = paths.rust_libraries(toolchain)
@@ -92,15 +93,6 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
     env["LD_LIBRARY_PATH"] = os.pathsep.join([str(paths.LIBRARIES), *map(str, candle.libraries()), *rust, *old])
     env["DYLD_FALLBACK_LIBRARY_PATH"] = os.pathsep.join([*rust, "/usr/local/lib", "/usr/lib"])
     return env
-
-
-def _changed(program: Path) -> bytes:
-    """Another text once the program is another one."""
-    try:
-        status = program.stat()
-    except OSError:
-        return b""
-    return f"{status.st_size} {status.st_mtime_ns}".encode()
 
 
 def with_lock(code: str) -> str:

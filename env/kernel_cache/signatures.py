@@ -27,7 +27,7 @@ TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 BLOCK = re.compile(r"/\*|\*/")
-NO_CODE = {"space", "comment", "block"}
+NO_CODE = {"space", "comment"}
 # What may stand between `const` and `fn`.
 QUALIFIERS = {"unsafe", "extern", "async", "safe"}
 

@@ -22,10 +22,8 @@ UNREAD = {"deps": ".d", ".fingerprint": ".json"}
 HASHED = re.compile(r"-([0-9a-f]{16})(?:\.\w+)?$")
 
 
-def is_linked(name: str, folder: str) -> bool:
-    """Whether builds may share this file. Notes of a build script are named as it is, and written in place."""
-    if ".fingerprint" in Path(folder).parts:
-        return False
+def is_linked(name: str) -> bool:
+    """Whether builds may share this file."""
     return name.endswith(LINKED) or name.startswith(("build-script-", "build_script_"))
 
 
@@ -55,11 +53,13 @@ def linked_copy(
         folders[:] = [f for f in folders if wanted(f) and not is_left_out(f, folder, incremental)]
         new = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))
         os.mkdir(new)
+        # cargo's notes of a build script are named as it is, and written in place.
+        notes = ".fingerprint" in Path(folder).parts
         for file in files:
             if not wanted(file) or is_left_out(file, folder, incremental):
                 continue
             old = os.path.join(folder, file)
-            if is_linked(file, folder):
+            if is_linked(file) and not notes:
                 _link(old, os.path.join(new, file), soft)
             else:
                 _copy(old, os.path.join(new, file))

@@ -43,7 +43,7 @@ def environment(toolchain: Path) -> dict[str, str]:
 def version(program: Path, env: Mapping[str, str]) -> str:
     """What the program says its version is. `KernelSilentError` where it is no evcxr_jupyter that starts."""
     known = paths.read_json(paths.GENERATED / ANSWERS)
-    if known.get(str(program), {}).get("file") != _file(program):
+    if known.get(str(program), {}).get("file") != paths.state_of(program):
         reply = ask(program, env)
         if reply.get("implementation") != PROGRAM:
             raise KernelSilentError(f"it is the kernel {reply.get('implementation')}")
@@ -55,13 +55,8 @@ def version(program: Path, env: Mapping[str, str]) -> str:
 def remember(program: Path, answer: str) -> None:
     """Keeps what a program has said, until its file changes."""
     known = paths.read_json(paths.GENERATED / ANSWERS)
-    known[str(program)] = {"file": _file(program), "version": answer}
+    known[str(program)] = {"file": paths.state_of(program), "version": answer}
     paths.write_json(paths.GENERATED / ANSWERS, known)
-
-
-def _file(program: Path) -> str:
-    status = program.stat()
-    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def candidates(known: str) -> Iterator[Path]:
