@@ -17,6 +17,7 @@ use std::fmt::Write as _;
 use std::io::{BufReader, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -169,6 +170,17 @@ fn round(address: SocketAddr, load: &Load, seed: usize) -> Result<Round> {
     }
 }
 
+/// The processor, and the GPU with its driver where the options ask for one.
+fn machine(options: &[String]) -> String {
+    let cpu = cpu_info::info().short_name();
+    if !options.iter().any(|option| option == "cuda") {
+        return cpu;
+    }
+    let asked = Command::new("nvidia-smi").args(["--query-gpu=name,driver_version", "--format=csv,noheader"]).output();
+    let told = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    told.lines().next().map_or(cpu.clone(), |gpu| format!("{}; {cpu}", gpu.replacen(", ", ", driver ", 1)))
+}
+
 fn main() -> Result<()> {
     let given: Vec<String> = std::env::args().skip(1).collect();
     let at = given.iter().position(|word| word == "--").unwrap_or(given.len());
@@ -203,7 +215,7 @@ fn main() -> Result<()> {
     let served = Served::start(program, options, &[], &log)?;
     let mut sides = vec![("gpulab serve".to_string(), served.address)];
     sides.extend(peer.map(|address| (name, address)));
-    let (now, commit, machine) = (results::now_utc(), results::commit(), cpu_info::info().short_name());
+    let (now, commit, machine) = (results::now_utc(), results::commit(), machine(options));
     let stamp = format!("{now},{commit},\"{machine}\"");
     let mut csv = "time,commit,machine,server,clients,what,value,unit,samples,p10,p90\n".to_string();
     let unit = if characters { "characters" } else { "words" };
