@@ -7,11 +7,16 @@ import os
 import re
 from pathlib import Path
 
+from env import in_venv
+
+if __name__ == "__main__":
+    # Before nbformat is asked for: where `make` calls, only the standard library need be there.
+    in_venv.enter("grading")
+
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_notebook
 
-from env import in_venv
 from env.console import ToolError, tool
 from env.grading import course, exercises
 from env.notebooks import Lesson, find, load, relative, tags, write
@@ -147,5 +152,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    in_venv.enter("grading")
     tool(main)

@@ -16,10 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from env import in_venv
+
+if __name__ == "__main__":
+    # Before nbformat is asked for: where `make` calls, only the standard library need be there.
+    in_venv.enter("grading")
+
 import nbformat
 from nbformat import NotebookNode
 
-from env import in_venv
 from env.console import tool
 from env.grading import assignment, grade, restore
 from env.grading.isolation import Limits
@@ -204,5 +209,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    in_venv.enter("grading")
     tool(main)

@@ -271,9 +271,12 @@ def score(grade: Grade) -> list[NotebookNode]:
 
 def head(made: Graded, isolation: str) -> NotebookNode:
     """What stands above the feedback."""
-    rows = "\n".join(f"| `{one.exercise}` | {one.points:g} of {one.most:g} | {one.verdict} |" for one in made.grades)
+    # nbgrader's page leaves no room between columns.
+    rows = "\n".join(
+        f"| `{one.exercise}` | {one.points:g} of {one.most:g} | &emsp;{one.verdict} |" for one in made.grades
+    )
     lines = [f"## Graded: {made.points():g} of {sum(one.most for one in made.grades):g} points", ""]
-    lines += ["| exercise | points | verdict |", "| --- | ---: | --- |", rows, ""]
+    lines += ["| exercise | points | &emsp;verdict |", "| --- | ---: | --- |", rows, ""]
     lines += [f"- {one}" for one in made.told]
     lines += ["", f"Run from the top in the simulator: {isolation}. What each check said stands at the end."]
     cell = new_markdown_cell("\n".join(lines), id="graded")

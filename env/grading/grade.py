@@ -17,10 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from env import in_venv
+
+if __name__ == "__main__":
+    # Before nbformat is asked for: where `make` calls, only the standard library need be there.
+    in_venv.enter("grading")
+
 import nbformat
 from nbformat import NotebookNode
 
-from env import in_venv
 from env.console import ToolError, tool
 from env.grading import copies, course, restore
 from env.grading.assignment import NOTES
@@ -201,5 +206,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    in_venv.enter("grading")
     tool(main)

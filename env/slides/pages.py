@@ -21,8 +21,8 @@ from env.slides import deck, notes
 
 HERE = Path(__file__).resolve().parent
 OUT = ROOT / "dist" / "slides"
-# A longer source stands beside what it shows, a short one above it: a plot gets the width of the screen.
-SHORT = 6
+# A longer source stands beside its plot, a short one above it: a plot gets the width of the screen.
+SHORT = 4
 # Colours and figures as in the book.
 SHARED = ("book.css", "content.css", "code.css", "theme.js", "icon.svg")
 

@@ -16,12 +16,25 @@ from env.console import ToolError, problem
 SETTINGS = paths.GENERATED / "teach"
 # The extension starts with the page. These settings are the teacher's own, and stay: a dark theme is chosen once.
 START = SETTINGS / "jupyterlab-slideshow" / "plugin.jupyterlab-settings"
+NOTEBOOKS = SETTINGS / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+KEYS = """arrow keys: to the right the next section, down within it; the cards end it
+Ctrl-Enter runs a cell; Shift-Enter runs it and goes on to the next slide, away from what it shows"""
 EXTENSION = paths.VENV / "share" / "jupyter" / "labextensions" / "jupyterlab-slideshow"
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line; the lesson comes by NB."""
     return argparse.ArgumentParser(prog="python3 -m env.slides.teach", description=__doc__)
+
+
+def write_settings() -> None:
+    """What JupyterLab is told for slides; what the teacher has chosen in the page stays."""
+    # Whoever ended the slides in the page has switched them off there.
+    paths.write_json(START, {**paths.read_json(START), "active": True})
+    # Many lines of code are wider than a screen at this size, and their ends would be cut off. JupyterLab adds comments
+    # to what it writes itself, so a file that is there is not read, but left.
+    if not NOTEBOOKS.exists():
+        paths.write_json(NOTEBOOKS, {"codeCellConfig": {"lineWrap": True}})
 
 
 def main() -> int:
@@ -40,16 +53,13 @@ def main() -> int:
         if not EXTENSION.is_dir():
             raise ToolError("jupyterlab-slideshow is not installed", "make teach, where packages can be fetched")
         slides, notes = live.make(notebooks.load(found[0]))
-        # Whoever ended the slides in the page has switched them off there.
-        paths.write_json(START, {**paths.read_json(START), "active": True})
+        write_settings()
         os.environ["JUPYTERLAB_SETTINGS_DIR"] = str(SETTINGS)
         port = lab.choose_port(os.environ.get("PORT", ""))
         token = lab.choose_token(os.environ.get("GPULAB_TOKEN", ""))
         with lab.running(port, token, notebooks.relative(slides)) as server:
             print(f"your notes, for a screen that the class does not see:\n\n  {notes.as_uri()}\n")
-            print(
-                "arrow keys: to the right the next section, down within it; Shift-Enter runs a cell; the cards end it"
-            )
+            print(KEYS)
             lab.show(port, token, server.pid, notebooks.relative(slides))
             return server.wait()
     except ToolError as error:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 from env.console import ToolError
 from env.grading import assignment, class_of_30, copies, course, exercises, isolation, names, restore
-from env.grading.execute import Grade, judged, score, shown, signed
-from env.notebooks import VERDICT, Lesson, find, load
+from env.grading.execute import Grade, Graded, head, judged, score, shown, signed
+from env.notebooks import ROOT, VERDICT, Lesson, find, load
 from env.run.session import Execution
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
@@ -39,6 +41,20 @@ def submitted(release: NotebookNode, **answers: str) -> dict:
         if notes["part"] == "answer" and notes["exercise"] in answers:
             cell["source"] = answers[notes["exercise"]]
     return made
+
+
+ENTERS = """import runpy, sys
+from env import in_venv
+in_venv.enter = lambda *packages: sys.exit(f"entered for {packages[0]}")
+runpy.run_module("env.grading.{name}", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("name", ["assignment", "grade", "class_of_30"])
+def test_a_python_without_packages_comes_as_far_as_the_environment(name: str) -> None:
+    command = [sys.executable, "-S", "-c", ENTERS.replace("{name}", name)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "entered for grading"
 
 
 def test_names_of_a_cell() -> None:
@@ -175,6 +191,14 @@ def test_only_the_signed_word_counts() -> None:
         _done("1", new_output("stream", name="stdout", text=f"{WORD} 1\n")),
     ):
         assert judged("scale", 2.0, done, WORD).points == 0
+
+
+def test_the_feedback_begins_with_what_each_exercise_got() -> None:
+    made = Graded(nbformat.v4.new_notebook(), [Grade("scale", 2.0, 2.0, "PASS"), Grade("planes", 4.0)], ["moved"], [])
+    said = head(made, "walls").source
+    assert said.startswith("## Graded: 2 of 6 points\n") and "- moved" in said and "in the simulator: walls." in said
+    # A space that the page keeps: its columns have none between them.
+    assert "| `scale` | 2 of 2 | &emsp;PASS |" in said and "| `planes` | 0 of 4 | &emsp;not run |" in said
 
 
 def test_nbgrader_reads_the_points() -> None:

@@ -130,6 +130,21 @@ def test_one_lesson_is_taught_at_a_time(wish: str, monkeypatch, capsys) -> None:
     assert "next: " in said
 
 
+def test_live_slides_begin_at_once_and_break_long_lines_until_the_teacher_chooses_otherwise(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(teach, "START", tmp_path / "plugin.jupyterlab-settings")
+    monkeypatch.setattr(teach, "NOTEBOOKS", tmp_path / "@jupyterlab" / "tracker.jupyterlab-settings")
+    teach.write_settings()
+    assert paths.read_json(teach.START)["active"] is True
+    assert paths.read_json(teach.NOTEBOOKS)["codeCellConfig"]["lineWrap"] is True
+    # As JupyterLab writes it, with comments.
+    own = '{\n    // Code Cell Configuration\n    "codeCellConfig": {"lineWrap": false}\n}'
+    teach.NOTEBOOKS.write_text(own)
+    teach.write_settings()
+    assert teach.NOTEBOOKS.read_text() == own
+
+
 def test_jupyterlab_opens_on_the_slides() -> None:
     place = notebooks.relative(paths.NOTEBOOKS / "10_vector_add.ipynb")
     assert f"--LabApp.default_url=/lab/tree/{place}" in lab.command(8888, place)

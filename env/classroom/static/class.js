@@ -186,7 +186,12 @@ function render() {
 }
 
 const pressed = (id) => { const now = at(id).getAttribute("aria-pressed") !== "true"; at(id).setAttribute("aria-pressed", String(now)); return now; };
-const table = () => { at("table").hidden = !pressed("who"); };
+// It stands below the plots, where a full screen ends: opened, it comes into sight.
+const table = () => {
+  const open = pressed("who");
+  at("table").hidden = !open;
+  if (open) at("table").scrollIntoView({ block: "start" }); else scrollTo(0, 0);
+};
 const step = (by) => { const count = (state.lessons.find((one) => one.lesson === chosen) || { questions: [] }).questions.length; if (count) only = only < 0 ? (by > 0 ? 0 : count - 1) : (only + by + count) % count; render(); };
 const theme = () => {
   const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
