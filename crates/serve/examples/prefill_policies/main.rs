@@ -1,8 +1,8 @@
 //! What steps that read parts of prompts beside answers should take on an H200, and which policy the simulator prefers.
 //!
-//! `cargo run --release -p gpulab-serve --example prefill_policies` writes the two tables of docs/serving.md, from the recorded rows of
-//! results/h200 (batch_engine.csv, serving.csv). No GPU is needed, and none was asked: mixed steps were not timed. A test compares the
-//! page with what is computed.
+//! `cargo run --release -p gpulab-serve --example prefill_policies` writes the tables of docs/serving.md, from the recorded rows of
+//! results/h200 (batch_engine.csv, serving.csv; what was recorded after the prediction in 2026-11-28). No GPU is needed. A test compares
+//! the page with what is computed.
 //!
 //! - *by bytes*, *by operations*: all bytes of a step at the rate of a copy, all operations at that of a large product. A step cannot take
 //!   less than the longer of the two.

@@ -1,4 +1,4 @@
-//! Two tables: what mixed steps should take, and what that makes of each policy.
+//! Three tables: what mixed steps should take, what that makes of each policy, and what was recorded afterwards.
 
 use gpulab_serve::{
     Error, Lengths, Limits, Load, RequestTimes, Result, RooflineCost, Scheduler, Simulation, Step, StepPrice, simulate,
@@ -168,6 +168,12 @@ impl Recorded {
         text
     }
 
+    /// All clients in the simulator, each with so many requests, one after the other.
+    fn clients(&self, chunk: usize, each: usize, price: &dyn StepPrice) -> Result<Simulation> {
+        let requests = load(each * ANSWERS, 1.0).arrivals();
+        Ok(simulate_clients(&mut scheduler(chunk)?, &requests, ANSWERS, Priced(price)))
+    }
+
     /// Each policy in the simulator.
     fn policies(&self) -> Result<String> {
         let mut text = "| `--chunked-prefill-size` | tokens/s, 4 requests each | 20 each | first token, median | p99 | next token, p99 | \
@@ -185,22 +191,10 @@ impl Recorded {
             served("first token at half the load: p99")
         );
         let rate = served("answered tokens") / ANSWER as f64 / 2.0;
-        let load = |requests, rate| Load {
-            rate,
-            requests,
-            prompt: Lengths::Fixed(PROMPT),
-            answer: Lengths::Fixed(ANSWER),
-            ..Load::default()
-        };
         for chunk in CHUNKS {
-            let scheduler = || scheduler(chunk);
-            let clients = |each: usize, price: &dyn StepPrice| -> Result<Simulation> {
-                let requests = load(each * ANSWERS, 1.0).arrivals();
-                Ok(simulate_clients(&mut scheduler()?, &requests, ANSWERS, Priced(price)))
-            };
             let price = self.price();
-            let [few, many] = [clients(4, &price)?, clients(20, &price)?];
-            let half = simulate(&mut scheduler()?, &load(2000, rate).arrivals(), price);
+            let [few, many] = [self.clients(chunk, 4, &price)?, self.clients(chunk, 20, &price)?];
+            let half = simulate(&mut scheduler(chunk)?, &load(2000, rate).arrivals(), price);
             let first = |run: &Simulation, share| 1e3 * run.quantile(share, RequestTimes::first_token_s);
             let _ = writeln!(
                 text,
@@ -212,12 +206,55 @@ impl Recorded {
                 1e3 * next_token_s(&many, 0.99),
                 first(&half, 0.5),
                 first(&half, 0.99),
-                clients(20, &self.kernels())?.throughput(),
-                clients(20, &self.bound())?.throughput()
+                self.clients(chunk, 20, &self.kernels())?.throughput(),
+                self.clients(chunk, 20, &self.bound())?.throughput()
             );
         }
         Ok(text)
     }
+}
+
+/// What was predicted, beside what a GPU took afterwards.
+fn outcome(recorded: &Recorded, folder: &Path) -> Result<String> {
+    let later = folder.join("2026-11-28");
+    let steps = Rows::read(&later.join("mixed_steps.csv"))?;
+    let mut text = "| | predicted | recorded |\n| --- | ---: | ---: |\n".to_string();
+    for row in &steps.0 {
+        let [answers, beside]: [usize; 2] = ["texts", "prompt"].map(|name| row[name].parse().expect("a number"));
+        // These steps were timed without a server, so what passes between two of them goes.
+        let predicted = 1e3 * recorded.price().seconds(answers + beside, answers, answers * CONTEXT)
+            - 1e-3 * recorded.served("64", "between two steps");
+        let _ = writeln!(
+            text,
+            "| {answers} answers and {beside} tokens of a prompt | {predicted:.2} ms | {} ms |",
+            row["ms"]
+        );
+    }
+    for (file, each) in [("serve_policies.csv", 4), ("serve_policies_20.csv", 20)] {
+        let rows = Rows::read(&later.join(file))?;
+        for (chunk, server) in [(STEP_TOKENS, "gpulab serve"), (512, "gpulab serve --chunked-prefill-size 512")] {
+            let run = recorded.clients(chunk, each, &recorded.price())?;
+            let said = |what| rows.number(&[("server", server), ("clients", "64"), ("what", what)], "value");
+            let first = |share| 1e3 * run.quantile(share, RequestTimes::first_token_s);
+            for (what, predicted, recorded, unit, places) in [
+                ("answered tokens", run.throughput(), said("answered tokens"), "tokens/s", 0),
+                ("first token, median", first(0.5), said("first token"), "ms", 1),
+                ("first token, p99", first(0.99), said("first token: p99"), "ms", 1),
+            ] {
+                let _ = writeln!(
+                    text,
+                    "| {chunk}, {each} requests each: {what} | {predicted:.places$} {unit} | {recorded:.places$} {unit} |"
+                );
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// Prompts and answers of the recorded length, so many a second.
+fn load(requests: usize, rate: f64) -> Load {
+    let (prompt, answer) = (Lengths::Fixed(PROMPT), Lengths::Fixed(ANSWER));
+    Load { rate, requests, prompt, answer, ..Load::default() }
 }
 
 /// A borrowed price.
@@ -258,11 +295,11 @@ fn next_token_s(run: &Simulation, q: f64) -> f64 {
     gaps[((gaps.len() as f64 * q).ceil() as usize).max(1) - 1]
 }
 
-/// Both tables, from the rows in that folder.
+/// All tables, from the rows in that folder.
 ///
 /// # Errors
 /// When a file is not there.
 pub fn tables(folder: &Path) -> Result<String> {
     let recorded = Recorded::read(folder)?;
-    Ok(format!("{}\n{}", recorded.mixed(), recorded.policies()?))
+    Ok(format!("{}\n{}\n{}", recorded.mixed(), recorded.policies()?, outcome(&recorded, folder)?))
 }
