@@ -645,7 +645,7 @@ const EXACT_SUMS: &str = "session.x64quantprecision";
 /// Whether this processor's own products of 8 bits have room for their sums: VNNI adds them in 32 bits.
 fn sums_fit() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
+    return [is_x86_feature_detected!("avx512vnni"), is_x86_feature_detected!("avxvnni")].contains(&true);
     #[cfg(not(target_arch = "x86_64"))]
     true
 }
