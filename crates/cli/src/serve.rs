@@ -7,10 +7,10 @@ use gpulab_nn::gpt::Text;
 use gpulab_nn::llama::model_path;
 use gpulab_nn::{DeviceKind, Gpu};
 use gpulab_serve::Limits;
-use gpulab_serve::server::{BatchedModel, CandleModel, Options, Server, log_to_stderr};
+use gpulab_serve::server::{BatchedModel, CandleModel, GpuReading, Options, Server, log_to_stderr};
 use std::io::Write;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// Tokens in a block of the KV cache.
@@ -52,6 +52,7 @@ pub fn serve(options: &Serve) -> Result<String> {
         body_bytes: options.body_kib << 10,
         most_new: options.max_tokens,
         answer_limit: Duration::from_secs_f64(options.time_limit),
+        gpu: (options.device == Device::Cuda).then(watched_gpu).flatten(),
         ..Options::default()
     };
     let (with_token, header) = match settings.token {
@@ -79,6 +80,45 @@ pub fn serve(options: &Serve) -> Result<String> {
     let _ = writeln!(std::io::stdout(), "answers in flight come to their end; Ctrl-C again ends at once");
     server.stop();
     Ok(format!("{name} is not served any more"))
+}
+
+/// A Mac has no NVML.
+#[cfg(target_os = "macos")]
+fn watched_gpu() -> Option<Arc<Mutex<GpuReading>>> {
+    None
+}
+
+/// The numbers of the GPU that CUDA opens, read by NVML once a second; nothing where NVML does not answer.
+#[cfg(not(target_os = "macos"))]
+fn watched_gpu() -> Option<Arc<Mutex<GpuReading>>> {
+    use gpulab_monitor::{NvmlSource, Sample, SampleSource};
+    let id = Gpu::open().ok()?.pci_bus_id().ok()?;
+    let index = NvmlSource::open(&[]).ok()?.nvml().device_by_pci_bus_id(id.as_str()).ok()?.index().ok()?;
+    let mut source = NvmlSource::open(&[index]).ok()?;
+    let name = source.gpus().first()?.name.clone();
+    let reading = Arc::new(Mutex::new(GpuReading { name, ..GpuReading::default() }));
+    let shared = reading.clone();
+    // It ends with the program: the server is what others wait for.
+    std::thread::spawn(move || {
+        while let Ok(samples) = source.sample() {
+            let Some(Sample { utilization_percent, memory_used_bytes, memory_total_bytes, power_w, .. }) =
+                samples.into_iter().next()
+            else {
+                return;
+            };
+            let mut now = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *now = GpuReading {
+                name: std::mem::take(&mut now.name),
+                utilization_percent,
+                memory_used_bytes,
+                memory_total_bytes,
+                power_w,
+            };
+            drop(now);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    });
+    Some(reading)
 }
 
 /// A model before its cache is there, and who computes its steps.

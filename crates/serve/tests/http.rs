@@ -1,10 +1,11 @@
 //! The server through its socket: right answers, faults of clients and of the model, and nothing lost by any of them.
 
-use gpulab_serve::server::{Babble, Options, SamplingParams, ServedModel, Server};
+use gpulab_serve::server::{Babble, GpuReading, Options, SamplingParams, ServedModel, Server};
 use gpulab_serve::{Error, Limits, RequestId, Result, Step};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const BLOCKS: usize = 64;
@@ -584,6 +585,18 @@ fn a_request_has_an_id_and_what_happens_is_counted() {
     }
     let status = get(&server, "/status").json();
     assert_eq!((&status["batch"], &status["cache"]["blocks"]), (&json!([]), &json!(BLOCKS)));
+}
+
+#[test]
+fn the_status_tells_of_the_gpu_where_there_is_one() {
+    let server = start(options(), 0);
+    assert_eq!(get(&server, "/status").json()["gpu"], Value::Null);
+    let gpu = Arc::new(Mutex::new(GpuReading { name: "NVIDIA H200".into(), ..GpuReading::default() }));
+    let server = start(Options { gpu: Some(gpu.clone()), ..options() }, 0);
+    let told = get(&server, "/status").json()["gpu"].clone();
+    assert_eq!((&told["name"], &told["power_w"]), (&json!("NVIDIA H200"), &Value::Null));
+    gpu.lock().unwrap().power_w = Some(512.5);
+    assert_eq!(get(&server, "/status").json()["gpu"]["power_w"], json!(512.5));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use super::tiny::{CONFIG, Tiny, TinyFile};
 use super::*;
-use crate::gpt::{CausalModel, LineWrapper, Sampling, TextStream};
+use crate::gpt::{CausalModel, LineWrapper, Sampling, SplitMix64, TextStream};
 use candle_core::quantized::gguf_file::Value;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
@@ -268,6 +268,43 @@ fn a_chat_reads_only_what_is_new_and_a_failure_leaves_it_as_it_was() {
     let alone = model.generate(&[&prompt], 5, Sampling::Greedy, &mut |_, _| ()).unwrap();
     assert_eq!(second.tokens, alone[0].tokens);
     assert!(model.chat(None, 65).unwrap_err().to_string().contains("context of 64"));
+}
+
+#[test]
+fn any_text_has_tokens_of_the_vocabulary_and_comes_back_from_them() {
+    const MARKERS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+    let pieces: Vec<&str> =
+        "\0|\u{feff}|é|e\u{301}|😀\u{200d}|漢字|\u{10ffff}| |  |\r\n|\t|2048|warp's|<|\u{202e}|�".split('|').collect();
+    let (tiny, _file) = opened(WeightDtype::AsStored);
+    for model in std::iter::once(tiny).chain(smollm2(WeightDtype::AsStored)) {
+        let mut random = SplitMix64::new(5);
+        let mut below = |n: u64| random.bits() % n;
+        for _ in 0..1000 {
+            let (mut text, mut plain) = (String::new(), String::new());
+            for _ in 0..below(30) {
+                let piece = match below(8) {
+                    // A marker is one token, which is no text.
+                    0 => {
+                        text.push_str(MARKERS[below(3) as usize]);
+                        continue;
+                    }
+                    1..=5 => pieces[below(pieces.len() as u64) as usize].to_string(),
+                    // Letters of the planes 4 to 11, where Unicode has none, begin with a byte that SmolLM2 has no token for.
+                    _ => char::from_u32(below(0x11_0000) as u32)
+                        .filter(|one| !(0x4_0000..0xc_0000).contains(&u32::from(*one)))
+                        .map_or_else(String::new, String::from),
+                };
+                text += &piece;
+                plain += &piece;
+            }
+            let tokens = model.tokenizer.encode(&text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+            assert!(
+                tokens.iter().all(|token| (*token as usize) < model.llama.config().vocabulary),
+                "{text:?}: {tokens:?}"
+            );
+            assert_eq!(model.tokenizer.decode(&tokens), plain, "{text:?}");
+        }
+    }
 }
 
 #[test]

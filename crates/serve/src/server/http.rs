@@ -212,6 +212,11 @@ async fn metrics(State(app): Shared) -> Response {
 async fn status(State(app): Shared) -> Json {
     let mut status = app.engine.status();
     status["model"] = app.text.name().into();
+    status["gpu"] = app.options.gpu.as_ref().map_or(Value::Null, |gpu| {
+        let gpu = gpu.lock().unwrap_or_else(PoisonError::into_inner);
+        json!({"name": gpu.name, "utilization_percent": gpu.utilization_percent, "memory_used_bytes": gpu.memory_used_bytes,
+            "memory_total_bytes": gpu.memory_total_bytes, "power_w": gpu.power_w})
+    });
     Json(status)
 }
 

@@ -21,5 +21,5 @@ pub use batched::BatchedModel;
 #[cfg(feature = "candle")]
 pub use candle::CandleModel;
 pub use model::{SamplingParams, ServedModel, TextCodec, Turn};
-pub use options::Options;
+pub use options::{GpuReading, Options};
 pub use run::{Server, log_to_stderr};

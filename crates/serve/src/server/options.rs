@@ -3,7 +3,23 @@
 use crate::scheduler::Limits;
 use gpulab_measure::{Error, Result};
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// What the page shows of the GPU on which the steps are computed. Numbers that the driver does not tell are missing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GpuReading {
+    /// Its name, such as `NVIDIA H200`.
+    pub name: String,
+    /// Share of the last sampling period in which at least one kernel ran.
+    pub utilization_percent: Option<f64>,
+    /// Device memory that is taken, by whomever.
+    pub memory_used_bytes: Option<f64>,
+    /// Device memory in all.
+    pub memory_total_bytes: Option<f64>,
+    /// Power draw of the board.
+    pub power_w: Option<f64>,
+}
 
 /// How a server is started.
 #[derive(Debug, Clone)]
@@ -35,6 +51,8 @@ pub struct Options {
     pub answer_limit: Duration,
     /// For answers to end, once the server is to stop.
     pub stop_limit: Duration,
+    /// What the page shows of the GPU; whoever starts the server keeps it up to date.
+    pub gpu: Option<Arc<Mutex<GpuReading>>>,
 }
 
 impl Default for Options {
@@ -53,6 +71,7 @@ impl Default for Options {
             write_limit: Duration::from_secs(30),
             answer_limit: Duration::from_secs(300),
             stop_limit: Duration::from_secs(30),
+            gpu: None,
         }
     }
 }
