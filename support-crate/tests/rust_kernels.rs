@@ -320,6 +320,29 @@ pub extern \"ptx-kernel\" fn three() {}";
     assert!(words("three").ends_with(')'), "{}", words("three"));
 }
 
+/// Unrolled, eight iterations are eight stores in the PTX; in a loop there is one.
+#[test]
+fn a_rolled_loop_stays_a_loop() {
+    let text = |range: &str| {
+        format!(
+            "{HEAD}    // SAFETY: the launch passes n elements, and has one thread.
+    let mut x = unsafe {{ DisjointSlice::new(x, n as usize) }};
+    for i in {range} {{
+        // SAFETY: as above.
+        unsafe {{ *x.own_at(i) = 2.0 * i as f32 }}
+    }}
+}}"
+        )
+    };
+    for (range, stores) in [("0..8", 8), ("rolled(0..8, 1)", 1)] {
+        let ptx = gpulab::rust::compile_to_ptx(&Source::rust(&text(range)), 90).unwrap();
+        let found = ptx.lines().filter(|line| line.trim().starts_with("st.global")).count();
+        assert_eq!(found, stores, "{range}:\n{ptx}");
+        let x = run(&text(range), "k", 1, 1, 10).unwrap();
+        assert_eq!(x, [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 8.0, 9.0], "{range}");
+    }
+}
+
 #[test]
 fn a_function_that_is_called_may_wait_at_a_barrier_and_panic() {
     let text = format!(

@@ -1,7 +1,8 @@
 //! Which thread this is.
 
-use core::arch::nvptx;
+use core::arch::{asm, nvptx};
 use core::marker::PhantomData;
+use core::ops::Range;
 
 macro_rules! registers {
     ($($name:ident = $read:ident: $what:literal;)*) => {$(
@@ -63,6 +64,24 @@ pub fn grid_stride(n: usize) -> impl Iterator<Item = Index1d> {
         let own = next;
         next.0 += step;
         (own.0 < n).then_some(own)
+    })
+}
+
+/// Every `step`-th number of a range, in a loop that stays a loop, also where its length is a constant (`#pragma unroll 1`). It is
+/// for what is seldom executed, and would be a large part of the kernel if it were unrolled.
+#[inline(always)]
+pub fn rolled(range: Range<usize>, step: usize) -> impl Iterator<Item = usize> {
+    let mut next = range.start;
+    core::iter::from_fn(move || {
+        if next >= range.end {
+            return None;
+        }
+        let mut i = next;
+        // SAFETY: no instruction. To LLVM it is one that may have changed the number, so it cannot count the iterations; ptxas
+        // can, and is told.
+        unsafe { asm!(".pragma \"nounroll\"; // {}", inout(reg64) i, options(pure, nomem, nostack, preserves_flags)) };
+        next = i + step;
+        Some(i)
     })
 }
 

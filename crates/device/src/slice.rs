@@ -1,6 +1,7 @@
 //! Buffers with their lengths.
 
-use crate::{Index1d, Index2d, block_x, blocks_y, blocks_z, thread_x, threads_y, threads_z};
+use crate::{Index1d, Index2d, Vec4, block_x, blocks_y, blocks_z, thread_x, threads_y, threads_z};
+use core::arch::asm;
 use core::marker::PhantomData;
 use core::ops::Index;
 
@@ -23,8 +24,8 @@ impl<'a, T: Sync> Slice<'a, T> {
     /// A kernel's parameter with its length. All threads read its elements, so these are [`Sync`], as with the threads of a CPU.
     ///
     /// # Safety
-    /// `data` is aligned and holds `len` elements, which no thread writes while the kernel runs; and since a release build
-    /// does not check them, indices stay below `len`.
+    /// `data` is aligned and holds `len` elements of global memory, which no thread writes while the kernel runs; and since a
+    /// release build does not check them, indices stay below `len`.
     #[inline(always)]
     pub unsafe fn new(data: *const T, len: usize) -> Self {
         Slice { data, len, lives: PhantomData }
@@ -60,6 +61,22 @@ impl<T> Index<usize> for Slice<'_, T> {
         debug_assert!(at < self.len, "index out of bounds");
         // SAFETY: the caller of `new` promised that indices stay below the length.
         unsafe { &*self.data.add(at) }
+    }
+}
+
+impl Slice<'_, Vec4<f32>> {
+    /// The element, which is used once: the caches need not keep it (`__ldcs`).
+    #[inline(always)]
+    pub fn load_streaming(&self, at: usize) -> Vec4<f32> {
+        let from: *const Vec4<f32> = &self[at];
+        let (x, y, z, w);
+        // SAFETY: four floats, which lie in global memory, as the caller of `new` promised.
+        unsafe {
+            asm!("{{ .reg .u64 from; cvta.to.global.u64 from, {}; ld.global.cs.v4.f32 {{{}, {}, {}, {}}}, [from]; }}",
+                in(reg64) from, out(reg32) x, out(reg32) y, out(reg32) z, out(reg32) w,
+                options(pure, readonly, nostack, preserves_flags));
+        }
+        Vec4 { x, y, z, w }
     }
 }
 

@@ -9,12 +9,16 @@ launch_bounds!(matmul, THREADS);
 
 #[unsafe(no_mangle)]
 pub unsafe extern "ptx-kernel" fn matmul(a: *const f32, b: *const f32, c: *mut f32, m: i32, n: i32, k: i32) {
-    let (m, n, k) = (m as usize, n as usize, k as usize);
-    // SAFETY: the launch passes matrices of these shapes; c is a buffer of its own.
-    let (a, b, mut c) = unsafe { (Slice::new(a, m * k), Slice::new(b, k * n), DisjointSlice::new(c, m * n)) };
+    // A row or a column is a u32, and only the index of an element a usize, which takes two registers: were all of them usize,
+    // LLVM would keep so many in registers that none is left to load the next x and y while these are multiplied.
+    let (m, n, k) = (m as u32, n as u32, k as u32);
+    let at = |row: u32, width: u32, column: u32| row as usize * width as usize + column as usize;
+    // SAFETY: the launch passes matrices of these shapes (row m would begin behind a's last element); c is a buffer of its own.
+    let (a, b, mut c) =
+        unsafe { (Slice::new(a, at(m, k, 0)), Slice::new(b, at(k, n, 0)), DisjointSlice::new(c, at(m, n, 0))) };
     let a_tile = shared!(A_TILE: [f32; TILE_K * LONG]);
     let b_tile = shared!(B_TILE: [f32; TILE_K * TILE_N]);
-    let (row0, column0) = (block_y() as usize * TILE_M, block_x() as usize * TILE_N);
+    let (row0, column0) = (block_y() * TILE_M as u32, block_x() * TILE_N as u32);
     // SAFETY: shared arrays begin at multiples of 16 bytes, and all threads write floats.
     let (a_fours, b_fours) = unsafe { (a_tile.view::<Vec4<f32>>(), b_tile.view::<Vec4<f32>>()) };
     let thread = thread_x() as usize;
@@ -24,14 +28,14 @@ pub unsafe extern "ptx-kernel" fn matmul(a: *const f32, b: *const f32, c: *mut f
     for k0 in (0..k).step_by(TILE_K) {
         for turn in 0..TILE_M * TILE_K / THREADS {
             let i = thread + turn * THREADS;
-            let (row, k_a) = (row0 + i / TILE_K, k0 + i % TILE_K);
+            let (row, k_a) = (row0 + (i / TILE_K) as u32, k0 + (i % TILE_K) as u32);
             // Beyond the matrix stand zeros, which add nothing.
-            a_tile.set(i % TILE_K * LONG + i / TILE_K, if row < m && k_a < k { a[row * k + k_a] } else { 0.0 });
+            a_tile.set(i % TILE_K * LONG + i / TILE_K, if row < m && k_a < k { a[at(row, k, k_a)] } else { 0.0 });
         }
         for turn in 0..TILE_K * TILE_N / THREADS {
             let i = thread + turn * THREADS;
-            let (k_b, column) = (k0 + i / TILE_N, column0 + i % TILE_N);
-            b_tile.set(i, if k_b < k && column < n { b[k_b * n + column] } else { 0.0 });
+            let (k_b, column) = (k0 + (i / TILE_N) as u32, column0 + (i % TILE_N) as u32);
+            b_tile.set(i, if k_b < k && column < n { b[at(k_b, n, column)] } else { 0.0 });
         }
         sync_threads();
         for i in 0..TILE_K {
@@ -47,10 +51,10 @@ pub unsafe extern "ptx-kernel" fn matmul(a: *const f32, b: *const f32, c: *mut f
     }
     for r in 0..ROWS {
         for s in 0..COLUMNS {
-            let (row, column) = (row0 + thread_row + r, column0 + thread_column + s);
+            let (row, column) = (row0 + (thread_row + r) as u32, column0 + (thread_column + s) as u32);
             if row < m && column < n {
                 // SAFETY: inside of c; tiles of blocks, and tiles of threads in them, do not overlap.
-                unsafe { *c.own_at(row * n + column) = sum[r][s] };
+                unsafe { *c.own_at(at(row, n, column)) = sum[r][s] };
             }
         }
     }

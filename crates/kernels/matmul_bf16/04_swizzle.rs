@@ -14,18 +14,24 @@ fn swizzled(row: usize, piece: usize) -> usize {
 /// So many rows of `length` numbers lie behind `from`, and the tile has room for ROWS rows from `to` on.
 #[inline(always)]
 unsafe fn copy_8<const ROWS: usize, const STEP: usize>(
-    tile: SharedArray<Bf16>, to: usize, from: *const Bf16, length: usize, rows: isize, columns: isize,
+    tile: SharedArray<Bf16>, to: usize, from: *const Bf16, length: usize, rows: i32, columns: i32,
 ) {
-    for row in (0..ROWS).step_by(STEP) {
-        let (to, from, here) = (to + row * 64, from.wrapping_add(row * length), (row as isize) < rows);
-        if length % 8 == 0 {
+    if length % 8 == 0 {
+        // The condition on columns once, and not in each copy: ptxas then makes a predicate of the copy's size.
+        let rows = if columns > 0 { rows } else { 0 };
+        for row in (0..ROWS).step_by(STEP) {
+            let from = from.wrapping_add(row * length);
             // SAFETY: the caller's; rows of whole eights begin at multiples of 16 bytes.
-            unsafe { copy_16_async_or_zeros(tile, to, from, here && columns > 0) };
-        } else {
+            unsafe { copy_16_async_or_zeros(tile, to + row * 64, from, (row as i32) < rows) };
+        }
+    } else {
+        // Unrolled, this would be most of the loop over steps, and where rows are whole eights nothing of it is executed.
+        for row in rolled(0..ROWS, STEP) {
             for i in 0..8 {
+                let there = (row as i32) < rows && (i as i32) < columns;
                 // SAFETY: the caller's.
-                let x = if here && (i as isize) < columns { unsafe { *from.add(i) } } else { Bf16(0) };
-                tile.set(to + i, x);
+                let x = if there { unsafe { *from.wrapping_add(row * length).add(i) } } else { Bf16(0) };
+                tile.set(to + row * 64 + i, x);
             }
         }
     }
@@ -72,7 +78,7 @@ pub unsafe extern "ptx-kernel" fn matmul_bf16(a: *const Bf16, b: *const Bf16, c:
     let b_from = b.wrapping_add(b_row * n + column0 + b_piece * 8);
     let a_at = |stage: usize| stage * A_STAGE;
     let b_at = |stage: usize, panel: usize| STAGES * A_STAGE + stage * B_STAGE + panel * (TILE_K * 64);
-    let left = |whole: usize, before: usize| whole as isize - before as isize;
+    let left = |whole: usize, before: usize| whole as i32 - before as i32;
     let load = |step: usize| {
         let (stage, k0) = (step % STAGES, step * TILE_K);
         if k0 < k {

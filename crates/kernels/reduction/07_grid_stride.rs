@@ -29,11 +29,14 @@ pub unsafe extern "ptx-kernel" fn reduce(a: *const f32, partial: *mut f32, n: i3
         (Slice::new(a, n), Slice::new(a.cast::<Vec4<f32>>(), n / 4), DisjointSlice::new(partial, blocks_x() as usize))
     };
     let (thread, block, blocks) = (thread_x() as usize, block_x() as usize, blocks_x() as usize);
-    let (mut own, mut chain) = (0.0, 0.0);
-    for (turn, tile) in (block..n / TILE).step_by(blocks).enumerate() {
+    let (mut own, mut chain, mut turns) = (0.0, 0.0, 0);
+    // Not `step_by`: it counts the iterations ahead, by a division, and of what is counted LLVM makes one iteration of two. A
+    // thread has 32 registers here, which are too few for that: ptxas would have two loads in flight in place of four.
+    let mut tile = block;
+    while tile < n / TILE {
         let mut x: [f32; VECTORS] = core::array::from_fn(|v| {
             // Each element is used once: the caches need not keep it.
-            let four = Vec4::load_streaming(&a4[tile * (TILE / 4) + v * THREADS + thread]);
+            let four = a4.load_streaming(tile * (TILE / 4) + v * THREADS + thread);
             (four.x + four.y) + (four.z + four.w)
         });
         let mut half = VECTORS / 2;
@@ -45,15 +48,19 @@ pub unsafe extern "ptx-kernel" fn reduce(a: *const f32, partial: *mut f32, n: i3
         }
         chain += x[0];
         // The longer a chain of additions, the more it rounds away.
-        if (turn + 1) % 16 == 0 {
+        turns += 1;
+        if turns % 16 == 0 {
             own += chain;
             chain = 0.0;
         }
+        tile += blocks;
     }
     let mut sum = own + chain;
     // What fills no tile.
-    for i in (n / TILE * TILE + block * THREADS + thread..n).step_by(blocks * THREADS) {
+    let mut i = n / TILE * TILE + block * THREADS + thread;
+    while i < n {
         sum += a[i];
+        i += blocks * THREADS;
     }
     sum = block_sum(sum);
     if let Some(partial) = partial.own_of_block() {
