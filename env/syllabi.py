@@ -12,7 +12,13 @@ import re
 import sys
 from dataclasses import dataclass, replace
 
-from env import in_venv, lesson_map
+from env import in_venv
+
+if __name__ == "__main__":
+    # Before nbformat is asked for.
+    in_venv.enter(set_up=False)
+
+from env import lesson_map
 from env.lint import page_rules, reading_times
 from env.notebooks import ROOT, Lesson, find, load, tags, write
 from env.slides import notes
@@ -311,5 +317,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    in_venv.enter(set_up=False)
     sys.exit(main())

@@ -38,6 +38,11 @@ from functools import cache
 from pathlib import Path
 
 from env import in_venv
+
+if __name__ == "__main__":
+    # Before nbformat is asked for.
+    in_venv.enter(set_up=False)
+
 from env.console import tool
 from env.lint import page_rules, quantities
 from env.lint.notebook_rules import Finding, cell_name
@@ -365,5 +370,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    in_venv.enter(set_up=False)
     tool(main, failed=2)

@@ -20,6 +20,11 @@ from itertools import groupby
 from pathlib import Path
 
 from env import in_venv
+
+if __name__ == "__main__":
+    # Before nbformat is asked for.
+    in_venv.enter(set_up=False)
+
 from env.console import tool
 from env.lint import page_rules, quantities
 from env.lint.figures import listed, still_open
@@ -202,5 +207,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    in_venv.enter(set_up=False)
     tool(main, failed=2)

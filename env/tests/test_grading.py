@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -13,7 +12,7 @@ import pytest
 from env.console import ToolError
 from env.grading import assignment, class_of_30, copies, course, exercises, isolation, names, restore
 from env.grading.execute import Grade, Graded, head, judged, score, shown, signed
-from env.notebooks import ROOT, VERDICT, Lesson, find, load
+from env.notebooks import VERDICT, Lesson, find, load
 from env.run.session import Execution
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
@@ -41,20 +40,6 @@ def submitted(release: NotebookNode, **answers: str) -> dict:
         if notes["part"] == "answer" and notes["exercise"] in answers:
             cell["source"] = answers[notes["exercise"]]
     return made
-
-
-ENTERS = """import runpy, sys
-from env import in_venv
-in_venv.enter = lambda *packages: sys.exit(f"entered for {packages[0]}")
-runpy.run_module("env.grading.{name}", run_name="__main__")
-"""
-
-
-@pytest.mark.parametrize("name", ["assignment", "grade", "class_of_30"])
-def test_a_python_without_packages_comes_as_far_as_the_environment(name: str) -> None:
-    command = [sys.executable, "-S", "-c", ENTERS.replace("{name}", name)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stderr.strip() == "entered for grading"
 
 
 def test_names_of_a_cell() -> None:
@@ -300,7 +285,6 @@ def test_walls_show_no_solution(tmp_path: Path) -> None:
 
 def test_descendants_are_counted() -> None:
     import os
-    import subprocess
 
     with subprocess.Popen(["sh", "-c", "sleep 5 & sleep 5"]) as shell:
         found: dict[int, int] = {}

@@ -58,6 +58,9 @@ struct Recorded {
     serving: Rows,
 }
 
+/// Of each of [`CHUNKS`], few requests and many.
+type Runs = Vec<(usize, [Simulation; 2])>;
+
 /// The longer of all bytes and all operations of a step.
 struct Bound {
     weights_s: f64,
@@ -174,8 +177,17 @@ impl Recorded {
         Ok(simulate_clients(&mut scheduler(chunk)?, &requests, ANSWERS, Priced(price)))
     }
 
+    /// Each policy by the recorded steps: 4 requests of each client, and 20.
+    fn runs(&self) -> Result<Runs> {
+        let price = self.price();
+        CHUNKS
+            .into_iter()
+            .map(|chunk| Ok((chunk, [self.clients(chunk, 4, &price)?, self.clients(chunk, 20, &price)?])))
+            .collect()
+    }
+
     /// Each policy in the simulator.
-    fn policies(&self) -> Result<String> {
+    fn policies(&self, runs: &Runs) -> Result<String> {
         let mut text = "| `--chunked-prefill-size` | tokens/s, 4 requests each | 20 each | first token, median | p99 | next token, p99 | \
              half the load: first token, median | p99 | 20 each, kernel by kernel | 20 each, bound |\n\
              | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
@@ -191,23 +203,20 @@ impl Recorded {
             served("first token at half the load: p99")
         );
         let rate = served("answered tokens") / ANSWER as f64 / 2.0;
-        for chunk in CHUNKS {
-            let price = self.price();
-            let [few, many] = [self.clients(chunk, 4, &price)?, self.clients(chunk, 20, &price)?];
-            let half = simulate(&mut scheduler(chunk)?, &load(2000, rate).arrivals(), price);
-            let first = |run: &Simulation, share| 1e3 * run.quantile(share, RequestTimes::first_token_s);
+        for (chunk, [few, many]) in runs {
+            let half = simulate(&mut scheduler(*chunk)?, &load(2000, rate).arrivals(), self.price());
             let _ = writeln!(
                 text,
                 "| {chunk} | {:.0} | {:.0} | {:.1} ms | {:.1} ms | {:.2} ms | {:.2} ms | {:.2} ms | {:.0} | {:.0} |",
                 few.throughput(),
                 many.throughput(),
-                first(&few, 0.5),
-                first(&few, 0.99),
-                1e3 * next_token_s(&many, 0.99),
-                first(&half, 0.5),
-                first(&half, 0.99),
-                self.clients(chunk, 20, &self.kernels())?.throughput(),
-                self.clients(chunk, 20, &self.bound())?.throughput()
+                first_ms(few, 0.5),
+                first_ms(few, 0.99),
+                1e3 * next_token_s(many, 0.99),
+                first_ms(&half, 0.5),
+                first_ms(&half, 0.99),
+                self.clients(*chunk, 20, &self.kernels())?.throughput(),
+                self.clients(*chunk, 20, &self.bound())?.throughput()
             );
         }
         Ok(text)
@@ -215,7 +224,7 @@ impl Recorded {
 }
 
 /// What was predicted, beside what a GPU took afterwards.
-fn outcome(recorded: &Recorded, folder: &Path) -> Result<String> {
+fn outcome(recorded: &Recorded, runs: &Runs, folder: &Path) -> Result<String> {
     let later = folder.join("2026-11-28");
     let steps = Rows::read(&later.join("mixed_steps.csv"))?;
     let mut text = "| | predicted | recorded |\n| --- | ---: | ---: |\n".to_string();
@@ -230,16 +239,15 @@ fn outcome(recorded: &Recorded, folder: &Path) -> Result<String> {
             row["ms"]
         );
     }
-    for (file, each) in [("serve_policies.csv", 4), ("serve_policies_20.csv", 20)] {
+    for (which, file, each) in [(0, "serve_policies.csv", 4), (1, "serve_policies_20.csv", 20)] {
         let rows = Rows::read(&later.join(file))?;
         for (chunk, server) in [(STEP_TOKENS, "gpulab serve"), (512, "gpulab serve --chunked-prefill-size 512")] {
-            let run = recorded.clients(chunk, each, &recorded.price())?;
+            let run = &runs.iter().find(|(of, _)| *of == chunk).expect("it is one of CHUNKS").1[which];
             let said = |what| rows.number(&[("server", server), ("clients", "64"), ("what", what)], "value");
-            let first = |share| 1e3 * run.quantile(share, RequestTimes::first_token_s);
             for (what, predicted, recorded, unit, places) in [
                 ("answered tokens", run.throughput(), said("answered tokens"), "tokens/s", 0),
-                ("first token, median", first(0.5), said("first token"), "ms", 1),
-                ("first token, p99", first(0.99), said("first token: p99"), "ms", 1),
+                ("first token, median", first_ms(run, 0.5), said("first token"), "ms", 1),
+                ("first token, p99", first_ms(run, 0.99), said("first token: p99"), "ms", 1),
             ] {
                 let _ = writeln!(
                     text,
@@ -249,6 +257,11 @@ fn outcome(recorded: &Recorded, folder: &Path) -> Result<String> {
         }
     }
     Ok(text)
+}
+
+/// Until an answer's first token: the time that this share of all does not exceed.
+fn first_ms(run: &Simulation, share: f64) -> f64 {
+    1e3 * run.quantile(share, RequestTimes::first_token_s)
 }
 
 /// Prompts and answers of the recorded length, so many a second.
@@ -301,5 +314,6 @@ fn next_token_s(run: &Simulation, q: f64) -> f64 {
 /// When a file is not there.
 pub fn tables(folder: &Path) -> Result<String> {
     let recorded = Recorded::read(folder)?;
-    Ok(format!("{}\n{}\n{}", recorded.mixed(), recorded.policies()?, outcome(&recorded, folder)?))
+    let runs = recorded.runs()?;
+    Ok(format!("{}\n{}\n{}", recorded.mixed(), recorded.policies(&runs)?, outcome(&recorded, &runs, folder)?))
 }
