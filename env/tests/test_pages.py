@@ -113,6 +113,15 @@ def test_spans_are_commands_only():
     assert list(typed_commands.spans(text)) == ["make lab", "sudo docker ps"]
 
 
+def test_each_target_of_make_is_on_the_page_of_commands():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):.*?## ", makefile, flags=re.MULTILINE)) - {"help"}
+    spans = " ".join(re.findall(r"`([^`]+)`", page))
+    assert len(targets) > 30
+    assert not [target for target in targets if not re.search(rf"(make |^| ){target}\b", spans)]
+
+
 def test_blocks_are_run():
     assert page_blocks.run(Block(Path("p.md"), 1, "sh", "true\necho hello | grep -q hello\n")) is None
     failed = page_blocks.run(Block(Path("p.md"), 1, "sh", "echo before; false; echo after\n"))
