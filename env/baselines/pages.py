@@ -45,8 +45,8 @@ def beyond(errors: Path) -> str:
     return ", ".join(dict.fromkeys(found)) or "none"
 
 
-def ladders(table: Path, facts: Facts) -> str:
-    """Each ladder's fastest rung against its peers."""
+def fastest(table: Path) -> list[list[str]]:
+    """Of each topic and size the fastest row's name and speed, against its peers."""
     best: dict[tuple[str, str], list[Row]] = {}
     for row in rows(table):
         of_size = best.setdefault((row["topic"], row["size"]), [])
@@ -59,8 +59,18 @@ def ladders(table: Path, facts: Facts) -> str:
         first = of_size[0]
         peers = "; ".join(f"{row['peer']}: {float(row['ratio']):.3f}" for row in of_size)
         found.append([topic, size, first["rung"], f"{float(first['value']):.1f} {first['unit']}", peers])
+    return found
+
+
+def ladders(table: Path, facts: Facts) -> str:
+    """Each ladder's fastest rung against its peers."""
     errors = table.with_name(f"{table.stem}_errors.csv")
-    return filled("ladders", table, facts, errors=errors.name, rows=lines(found), beyond=beyond(errors))
+    return filled("ladders", table, facts, errors=errors.name, rows=lines(fastest(table)), beyond=beyond(errors))
+
+
+def tiles(table: Path, facts: Facts) -> str:
+    """Each program against Triton and the libraries."""
+    return filled("tiles", table, facts, rows=lines(fastest(table)))
 
 
 def decode(table: Path, facts: Facts) -> str:

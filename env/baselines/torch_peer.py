@@ -97,7 +97,7 @@ class Partner:
         asked = json.loads(line)
         why = "it has nothing for that"
         try:
-            self.job = prepare(asked, self.folder)
+            self.job = self.prepare(asked)
         except (RuntimeError, ValueError, AttributeError) as error:  # such as short memory: it is left out
             why = str(error)
         if self.job is None:
@@ -106,13 +106,23 @@ class Partner:
         ways = [{"name": job.name, "error": job.error} for job in (self.job, *self.job.others)]
         return json.dumps({**ways[0], "others": ways[1:]})
 
+    def prepare(self, asked: dict) -> Job | None:
+        """What is asked for; None where there is nothing."""
+        return prepare(asked, self.folder)
+
 
 def prepare(asked: dict, folder: Path) -> Job | None:
     """The topic's work on the arrays in that folder; None for a topic that it does not have."""
-    torch.backends.cuda.matmul.allow_tf32 = False
     make = TOPICS.get(asked["topic"])
     if make is None:
         return None
+    ways = {NAMES.get(asked["topic"], "torch"): make, **OTHERS.get(asked["topic"], {})}
+    return jobs(asked, folder, ways)
+
+
+def jobs(asked: dict, folder: Path, ways: dict[str, Make]) -> Job:
+    """These ways to do it, by name, on the arrays in that folder; the first one has the others."""
+    torch.backends.cuda.matmul.allow_tf32 = False
     sets = [
         [load(folder / f"{number}_{at}.bin", DTYPES[dtype], count) for at, (dtype, count) in enumerate(asked["inputs"])]
         for number in range(asked["sets"])
@@ -123,8 +133,8 @@ def prepare(asked: dict, folder: Path) -> Job | None:
     def job(name: str, make: Make) -> Job:
         return Job(name, [make(asked["topic"], asked["size"], inputs) for inputs in sets], pieces, reference)
 
-    first = job(NAMES.get(asked["topic"], "torch"), make)
-    first.others = [job(name, other) for name, other in OTHERS.get(asked["topic"], {}).items()]
+    first, *others = [job(name, make) for name, make in ways.items()]
+    first.others = others
     return first
 
 

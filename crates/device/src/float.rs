@@ -36,6 +36,7 @@ unary! {
     square_root = "sqrt.rn.f32": "The square root, rounded (`sqrtf`).";
     rsqrt_approx = "rsqrt.approx.f32": "One divided by the square root, to about 22 bits (`rsqrtf`).";
     exp2_approx = "ex2.approx.f32": "2 to that power, to about 22 bits (`exp2f` with fast math).";
+    exp2_fast = "ex2.approx.ftz.f32": "The same in one instruction: what is below the smallest normal number becomes 0 (`__expf`'s own).";
     log2_approx = "lg2.approx.f32": "The logarithm to base 2, to about 22 bits (`__log2f`).";
     tanh_approx = "tanh.approx.f32": "The hyperbolic tangent, to about 11 bits.";
 }

@@ -25,6 +25,7 @@
 //! | [`float`] | fused multiply-add, fast functions, 16-bit floats | `fmaf`, `__expf`, `__nv_bfloat16` |
 //! | [`vector`] | two or four numbers in one access | `float4` |
 //! | [`tensor`] | asynchronous copies, matrix fragments and their product | `cp.async`, `ldmatrix`, `mma.sync` |
+//! | [`hopper`] | the TMA, barriers that count bytes, products of warpgroups | `cp.async.bulk.tensor`, `mbarrier`, `wgmma` |
 //!
 //! A kernel's parameters are raw pointers and numbers. A `&mut f32` would compile as well, and be the same reference in all
 //! threads: what a thread may write, [`DisjointSlice`] gives it.
@@ -37,6 +38,7 @@
 
 pub mod atomic;
 pub mod float;
+pub mod hopper;
 pub mod index;
 pub mod shared;
 pub mod slice;

@@ -67,7 +67,7 @@ pub struct Rung {
 }
 
 /// What most rungs have in common: 256 threads, one element each, on any GPU.
-const PLAIN: Rung = Rung {
+pub(crate) const PLAIN: Rung = Rung {
     path: "",
     language: Language::CudaC,
     kernel: "",

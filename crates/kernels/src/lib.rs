@@ -24,6 +24,7 @@ mod picture;
 mod products;
 pub mod run;
 pub mod sparse;
+pub mod tiles;
 pub mod topics;
 
 pub use counters::{RungCount, RungCounters};

@@ -18,6 +18,7 @@ mod toolchain;
 use crate::error::{Error, Result};
 use crate::launch::{Source, entry_points, rust_signatures};
 use rustc::{CHECKED, OPTIONS, output};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use toolchain::{Toolchain, failed};
 
@@ -192,7 +193,7 @@ fn compile_with(toolchain: &Toolchain, source: &Source, cpu: &str) -> Result<Str
     rustc.args(&source.options).args(["--emit=asm=kernel.ptx", name]);
     let said = output(&mut rustc)?;
     let Ok(ptx) = std::fs::read_to_string(scratch.0.join("kernel.ptx")) else { return Err(refused(&said)) };
-    let ptx = with_launch_bounds(lines::of_kernel(&ptx, name));
+    let ptx = with_aligned_maps(with_launch_bounds(lines::of_kernel(&ptx, name)));
     look_through(&ptx)?;
     no_reference_for_all(source)?;
     Ok(ptx)
@@ -238,6 +239,15 @@ fn with_launch_bounds(mut ptx: String) -> String {
         let Some(body) = ptx[entry..].find("\n{") else { continue };
         let at_least = if blocks == "0" { String::new() } else { format!("\n.minnctapersm {blocks}") };
         ptx.insert_str(entry + body, &format!("\n.maxntid {threads}, 1, 1{at_least}"));
+    }
+    ptx
+}
+
+/// Parameters that `tensor_map!` of the device library names, at multiples of 64 bytes, as the TMA asks: `// tensor_map parameter`.
+fn with_aligned_maps(mut ptx: String) -> String {
+    let marks = ptx.lines().filter_map(|line| line.split_once("// tensor_map "));
+    for name in marks.map(|(_, name)| name.trim().to_string()).collect::<BTreeSet<_>>() {
+        ptx = ptx.replace(&format!(".align 16 .b8 {name}[128]"), &format!(".align 64 .b8 {name}[128]"));
     }
     ptx
 }

@@ -3,11 +3,12 @@
 use super::{
     Allocation, Array, Cost, HostArray, Launches, Loaded, Reference, Size, Topic, lengths, spread_rows, wrong,
 };
-use crate::ladder::{Rung, rung};
+use crate::ladder::{Language, Rung, rung};
+use crate::tiles::TileProgram;
 use gpulab::bench::Bench;
 use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding};
 use gpulab::error::{Error, Result};
-use gpulab::gpu::{Buffer, Gpu, TensorMap};
+use gpulab::gpu::{Buffer, Gpu, Module, TensorMap};
 use gpulab::measurement::Summary;
 use std::sync::OnceLock;
 
@@ -67,6 +68,21 @@ impl FlashAttention {
         Ok(flash)
     }
 
+    /// The program on tiles with its constants, from the module that was made of its source, for heads of as many numbers as it
+    /// is made for; checked likewise.
+    ///
+    /// # Errors
+    /// As [`FlashAttention::new`].
+    pub fn on_tiles(gpu: &Gpu, program: &TileProgram, module: &Module, causal: bool) -> Result<FlashAttention> {
+        let loaded = Loaded::on_tiles(gpu, program, module)?;
+        let width = loaded.constant("HEAD") as usize;
+        let at = known_width(width)?;
+        check_all(&loaded, width, causal)?;
+        let flash = FlashAttention { gpu: gpu.clone(), rung: loaded.rung, causal, loaded: Default::default() };
+        flash.loaded[at].get_or_init(|| loaded);
+        Ok(flash)
+    }
+
     /// All four steps: allocates, copies `q`, `k` and `v` to the device, launches, and copies the result back. Row-major:
     /// `q` and the result `[batch, q_heads, length, width]`, `k` and `v` `[batch, kv_heads, length, width]`.
     ///
@@ -115,13 +131,19 @@ impl FlashAttention {
             return Ok(loaded);
         }
         let loaded = Loaded::of(&self.gpu, self.rung.for_heads_of(width)?)?;
-        let checks = if matches!(self.gpu, Gpu::Simulated(_)) { 2 } else { AWKWARD.len() };
-        for (turn, (q_heads, kv_heads, length)) in AWKWARD.into_iter().take(checks).enumerate() {
-            let shape = AttentionShape { batch: 1, q_heads, kv_heads, length, width };
-            check(&loaded, shape, self.causal, [1.0, 8.0][turn % 2])?;
-        }
+        check_all(&loaded, width, self.causal)?;
         Ok(self.loaded[at].get_or_init(|| loaded))
     }
+}
+
+/// Compares calls at awkward sizes with f64.
+fn check_all(loaded: &Loaded, width: usize, causal: bool) -> Result<()> {
+    let checks = if matches!(loaded.gpu, Gpu::Simulated(_)) { 2 } else { AWKWARD.len() };
+    for (turn, (q_heads, kv_heads, length)) in AWKWARD.into_iter().take(checks).enumerate() {
+        let shape = AttentionShape { batch: 1, q_heads, kv_heads, length, width };
+        check(loaded, shape, causal, [1.0, 8.0][turn % 2])?;
+    }
+    Ok(())
 }
 
 /// Compares one call on random numbers, whose scores spread so far, with f64.
@@ -160,7 +182,9 @@ pub(super) fn launch(
     }
     let keys = loaded.constant("KEYS");
     let stack = |heads: usize| (heads, length, width);
-    let q = TensorMap::of_stack(q, stack(heads), Q_BOX)?;
+    // A program on tiles asks for a block's queries at once.
+    let q_box = if loaded.rung.language == Language::Rust { loaded.constant("GROUPS") * Q_BOX } else { Q_BOX };
+    let q = TensorMap::of_stack(q, stack(heads), q_box)?;
     let k = TensorMap::of_stack(k, stack(batch * kv_heads), keys)?;
     let v = TensorMap::of_stack(v, stack(batch * kv_heads), keys)?;
     let mut o = TensorMap::of_written_stack(o, stack(heads), Q_BOX)?;

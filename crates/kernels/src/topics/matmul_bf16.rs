@@ -3,9 +3,11 @@
 use super::matmul::{COMPARED_ROWS, product_row};
 use super::rows::rounding;
 use super::{Allocation, Array, Cost, HostArray, Launches, Loaded, Reference, Shape, Size, Topic, check, tma_takes};
+use crate::ladder::Language;
+use crate::tiles::TileProgram;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
-use gpulab::gpu::{Gpu, TensorMap};
+use gpulab::gpu::{Gpu, Module, TensorMap};
 
 /// The rung that takes over what the TMA cannot: rows that do not begin at multiples of 16 bytes.
 const ANY_SIZE: &str = "matmul_bf16/05_wgmma";
@@ -34,6 +36,20 @@ impl MatmulBf16 {
         let matmul = MatmulBf16 { own, any_size };
         for shape in AWKWARD {
             check(&matmul, path, &matmul.inputs(shape.into(), 1)?, shape)?;
+        }
+        Ok(matmul)
+    }
+
+    /// The program on tiles with its constants, from the module that was made of its source; checked likewise, at sizes that the
+    /// TMA takes.
+    ///
+    /// # Errors
+    /// As [`MatmulBf16::new`].
+    pub fn on_tiles(gpu: &Gpu, program: &TileProgram, module: &Module) -> Result<MatmulBf16> {
+        let own = Loaded::on_tiles(gpu, program, module)?;
+        let matmul = MatmulBf16 { own, any_size: None };
+        for shape in [AWKWARD[1], Shape { m: 1, n: 8, k: 8 }, Shape { m: 300, n: 520, k: 200 }] {
+            check(&matmul, matmul.own.rung.path, &matmul.inputs(shape.into(), 1)?, shape)?;
         }
         Ok(matmul)
     }
@@ -93,6 +109,13 @@ impl Topic for MatmulBf16 {
         let loaded = self.loaded_for(shape);
         if loaded.tensor_maps == 0 || m == 0 {
             return loaded.launch(launches, n, m, (a, b, c, rows, columns, inner));
+        }
+        if loaded.rung.language == Language::Rust {
+            let stack = |rows, columns| (1, rows, columns);
+            let a = TensorMap::of_stack(a, stack(m, k), loaded.constant("TILE_M"))?;
+            let b = TensorMap::of_stack(b, stack(k, n), loaded.constant("TILE_K"))?;
+            let mut c = TensorMap::of_written_stack(c, stack(m, n), 64)?;
+            return loaded.launch(launches, n, m, (&a, &b, &mut c, rows, columns, inner));
         }
         // The engine fetches a tile of a at once, b and c in panels of 64 columns.
         let (_, tile_rows) = loaded.rung.tile;

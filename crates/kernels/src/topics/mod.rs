@@ -54,8 +54,9 @@ pub(crate) use two_four::two_four_of;
 pub use vector_add::VectorAdd;
 
 use crate::ladder::{Rung, rung};
+use crate::tiles::TileProgram;
 use gpulab::error::{Error, Result};
-use gpulab::gpu::{Args, Gpu, Kernel};
+use gpulab::gpu::{Args, Gpu, Kernel, Module};
 use gpulab::launch::{LaunchAttributes, Source, signatures};
 
 /// Sizes that a new kernel of one dimension is checked at: they fill neither a warp, a block, nor a tile.
@@ -115,6 +116,16 @@ impl Loaded {
         let source = constants.iter().fold(file, |source, (name, value)| source.define(name, value));
         let kernel = gpu.compile(source)?.kernel(rung.kernel)?;
         Ok(Loaded { gpu: gpu.clone(), rung, kernel, tensor_maps, constants: constants.to_vec() })
+    }
+
+    /// A program on tiles, from the module that was made of its source.
+    fn on_tiles(gpu: &Gpu, program: &TileProgram, module: &Module) -> Result<Loaded> {
+        let rung = program.rung();
+        rung.supported_on(gpu)?;
+        let kernel = module.kernel(program.name)?;
+        let tensor_maps =
+            kernel.parameters().iter().filter(|parameter| parameter.layout.is_some_and(|it| it.bytes == 128)).count();
+        Ok(Loaded { gpu: gpu.clone(), rung, kernel, tensor_maps, constants: changed(&program.constants, &[]) })
     }
 
     /// The value of a constant that it was compiled with; 0 for one that it has not.

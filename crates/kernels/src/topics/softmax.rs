@@ -2,8 +2,10 @@
 
 use super::rows::{AWKWARD_NUMBERS, AWKWARD_TABLES, compared, numbers, rounding, sides, table};
 use super::{Allocation, Array, Cost, HostArray, Launches, Loaded, Reference, Size, Topic, check, lengths};
-use gpulab::error::Result;
-use gpulab::gpu::Gpu;
+use crate::ladder::{Language, Rung};
+use crate::tiles::TileProgram;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Gpu, Module};
 
 /// A softmax kernel of the course on one GPU: `y = exp(x) / sum of exp(x)` for each row of a bf16 table (`u16` to the
 /// host), sums in f32; 4 bytes per element. A size is (rows, columns).
@@ -33,6 +35,26 @@ impl Softmax {
         }
         Ok(softmax)
     }
+
+    /// The program on tiles with its constants, from the module that was made of its source; checked likewise.
+    ///
+    /// # Errors
+    /// As [`Softmax::new`].
+    pub fn on_tiles(gpu: &Gpu, program: &TileProgram, module: &Module) -> Result<Softmax> {
+        let softmax = Softmax(Loaded::on_tiles(gpu, program, module)?);
+        for (size, scale) in AWKWARD_TABLES.into_iter().zip(AWKWARD_NUMBERS.into_iter().cycle()) {
+            if size.1 <= softmax.longest() {
+                check(&softmax, softmax.0.rung.path, &[HostArray::Bf16(numbers(size.0 * size.1, 1, scale))], size)?;
+            }
+        }
+        Ok(softmax)
+    }
+
+    /// Numbers of a row at most: a program on tiles has them all in registers.
+    fn longest(&self) -> usize {
+        let Rung { language, block, each_thread, .. } = self.0.rung;
+        if language == Language::Rust && each_thread > 0 { (block.0 * each_thread) as usize } else { usize::MAX }
+    }
 }
 
 impl Topic for Softmax {
@@ -59,6 +81,12 @@ impl Topic for Softmax {
         let (x, y) = (inputs[0].bf16()?, outputs[0].bf16_mut()?);
         lengths("softmax", &[("x", x.len(), n), ("y", y.len(), n)])?;
         let (row_count, column_count) = sides(rows, columns)?;
+        if columns > self.longest() {
+            return Err(Error::invalid(
+                format!("rows of {columns} numbers: the registers of this program's block hold {}", self.longest()),
+                "give `TileProgram::softmax` more vectors a thread, or use `softmax/06_block_as_long_as_row`",
+            ));
+        }
         self.0.launch(launches, columns, rows, (x, y, row_count, column_count))
     }
 
@@ -84,7 +112,7 @@ fn exact(x: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ladder::{RUNGS, Rung};
+    use crate::ladder::RUNGS;
     use gpulab::prelude::*;
 
     fn rungs() -> impl Iterator<Item = &'static Rung> {

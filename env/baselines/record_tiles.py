@@ -1,0 +1,37 @@
+"""Times the programs on tiles in Rust on this GPU beside Triton's, cuBLAS, cuDNN and PyTorch, and writes a table and its page.
+
+`python3 -m env.baselines.record_tiles` has `examples/record_tiles` time each program on the same arrays as Triton's kernels, in turn;
+these are tuned here first, and each is checked before its times count. `--sweep` times other constants of ours, too.
+A machine without rustc takes what `record_tiles --pack FOLDER` compiled elsewhere: `--ptx FOLDER`. Topics may be named.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from env.baselines import pages
+from env.baselines.recorder import Recorder
+from env.console import tool
+
+RECORDER = Recorder("tiles", "gpulab-kernels", "triton_peer", "triton", pages.tiles)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = RECORDER.parser(__doc__)
+    made.add_argument("--sweep", action="store_true", help="other constants, too: what the chosen ones are chosen from")
+    made.add_argument("--ptx", type=Path, help="the folder of `record_tiles --pack`, in place of rustc")
+    made.add_argument("topics", nargs="*", help="of matmul_bf16, softmax, flash_attention, flash_attention_causal; all without any")
+    return made
+
+
+def main() -> None:
+    """Ends badly when something could not be timed."""
+    chosen = parser().parse_args()
+    more = [*(["--sweep"] if chosen.sweep else []), *(["--ptx", str(chosen.ptx.resolve())] if chosen.ptx else [])]
+    RECORDER.record(chosen, lambda folder: more, chosen.topics)
+
+
+if __name__ == "__main__":
+    tool(main)
