@@ -22,7 +22,9 @@ def parser() -> argparse.ArgumentParser:
     made = RECORDER.parser(__doc__)
     made.add_argument("--sweep", action="store_true", help="other constants, too: what the chosen ones are chosen from")
     made.add_argument("--ptx", type=Path, help="the folder of `record_tiles --pack`, in place of rustc")
-    made.add_argument("topics", nargs="*", help="of matmul_bf16, softmax, flash_attention, flash_attention_causal; all without any")
+    made.add_argument(
+        "topics", nargs="*", help="of matmul_bf16, softmax, flash_attention, flash_attention_causal; all without any"
+    )
     return made
 
 

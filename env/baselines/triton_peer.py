@@ -32,7 +32,9 @@ def launched(kernel: triton.JITFunction, programs: tuple[int, ...], arguments: t
     """A launch, or with `warmup` its compilation."""
 
     def call(warmup: bool = False) -> object:
-        return kernel.warmup(*arguments, grid=programs, **settings) if warmup else kernel[programs](*arguments, **settings)
+        return (
+            kernel.warmup(*arguments, grid=programs, **settings) if warmup else kernel[programs](*arguments, **settings)
+        )
 
     return call
 
@@ -41,7 +43,10 @@ def softmax_settings(size: list[int], inputs: Tensors) -> Iterator[Setting]:
     """A row a program, or as many programs as fit, each with many rows and the next ones' loads in flight."""
     rows, columns = size
     x, y = inputs[0].view(rows, columns), torch.empty(rows, columns, device="cuda", dtype=inputs[0].dtype)
-    width, multiprocessors = triton.next_power_of_2(columns), torch.cuda.get_device_properties("cuda").multi_processor_count
+    width, multiprocessors = (
+        triton.next_power_of_2(columns),
+        torch.cuda.get_device_properties("cuda").multi_processor_count,
+    )
     grids = [(rows, 1), *((multiprocessors * each, stages) for each in (2, 4, 8) for stages in (1, 2, 4))]
     for (programs, stages), warps in pairs(grids, (4, 8, 16)):
         call = launched(

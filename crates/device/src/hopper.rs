@@ -176,7 +176,9 @@ pub fn commit_products() {
 
 /// A thread's part of a product of 64 rows and twice as many columns as it has numbers: of each 8 columns two neighbours of two
 /// rows that are eight apart. All 128 threads of a warpgroup come to each call.
-pub trait Sums: Copy {
+pub trait Sums: Copy + AsRef<[f32]> {
+    /// Of that function's numbers.
+    fn of(f: impl Fn(usize) -> f32) -> Self;
     /// Zeros. LLVM is told nothing of their value: where it knows it, it writes them on each way to a product, also on those that
     /// come from another one, and ptxas then has each product wait for the one before.
     fn zeros() -> Self;
@@ -209,6 +211,11 @@ pub fn settle(x: f32) {
 macro_rules! sums {
     ($count:literal, $columns:literal: $($i:literal)*, $last:literal; $a:literal $b:literal $c:literal $d:literal $e:literal $f:literal $g:literal) => {
         impl Sums for [f32; $count] {
+            #[inline(always)]
+            fn of(f: impl Fn(usize) -> f32) -> Self {
+                core::array::from_fn(f)
+            }
+
             #[inline(always)]
             fn zeros() -> Self {
                 let mut own = [0.0; $count];

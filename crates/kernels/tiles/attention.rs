@@ -15,7 +15,7 @@ struct Online {
 impl Online {
     /// Turns scores into powers of 2 below the rows' maximum. What is summed so far is to be multiplied by what this returns.
     #[inline(always)]
-    fn weigh<const N: usize>(&mut self, on: &mut impl Role, s: &mut Sum<N>, scale: f32) -> PerRow {
+    fn weigh<S: Sums>(&mut self, on: &mut impl Role, s: &mut Sum<S>, scale: f32) -> PerRow {
         let most = on.reduce(s.fold(self.most, f32::max), f32::max);
         let shift = most.with(most, |most, _| most * scale);
         let factor = self.most.with(shift, |most, shift| most.fma(scale, -shift).exp2_fast());
@@ -56,10 +56,10 @@ impl Program for Attention {
         let mut place = on.next(&mut self.queries);
         let q = on.load(&mut place, self.q.number(head), first, 0);
 
-        let (mut s, mut o) = (Sum::<{ KEYS / 2 }>::zeros(), Sum::<{ HEAD / 2 }>::zeros());
+        let (mut s, mut o) = (Sum::<[f32; KEYS / 2]>::zeros(), Sum::<[f32; HEAD / 2]>::zeros());
         let mut rows = Online { most: PerRow::full(LOWEST), total: PerRow::full(0.0) };
         // The scores of a step: those that are not to be seen hidden, the others as powers of 2.
-        let weigh = |on: &mut R, rows: &mut Online, s: &mut Sum<{ KEYS / 2 }>, key: u32| {
+        let weigh = |on: &mut R, rows: &mut Online, s: &mut Sum<[f32; KEYS / 2]>, key: u32| {
             if key + KEYS as u32 > self.length || self.causal && key + KEYS as u32 > first {
                 let seen = |row| if self.causal { self.length.min(first + row + 1) } else { self.length };
                 *s = on.keep_below(*s, |row| seen(row) as i32 - key as i32, f32::NEG_INFINITY);

@@ -15,7 +15,7 @@ impl Program for Product {
     fn run<R: Role>(mut self, on: &mut R) {
         let [m, n, k] = self.sides;
         for (row, column) in tiles::<TILE_M, TILE_N, BAND>(m, n) {
-            let mut sum = Sum::<{ TILE_N / 2 }>::zeros();
+            let mut sum = Sum::<[f32; TILE_N / 2]>::zeros();
             for step in 0..k.div_ceil(TILE_K as u32) {
                 let mut place = on.next(&mut self.ring);
                 let a = on.load(&mut place, self.a, row, step * TILE_K as u32);

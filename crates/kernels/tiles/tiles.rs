@@ -40,10 +40,10 @@ impl<const R: usize, const C: usize> Tile<R, C> {
     }
 }
 
-/// Numbers of a tile that a block computes, 64 rows and 2N columns of it in each warpgroup, as its products leave them: in a thread
-/// lie, of each 8 columns, two neighbours of two rows that are eight apart.
+/// Numbers of a tile that a block computes, 64 rows of it in each warpgroup, as its products leave them: in a thread lie, of each
+/// 8 columns, two neighbours of two rows that are eight apart.
 #[derive(Clone, Copy)]
-pub struct Sum<const N: usize>([f32; N]);
+pub struct Sum<S>(S);
 
 /// A number for each of a thread's two rows; the four threads that share a row have the same one.
 #[derive(Clone, Copy)]
@@ -51,28 +51,35 @@ pub struct PerRow([f32; 2]);
 
 /// A `Sum` in bf16, as the left operand of a product: the layout of the two is the same, 16 columns at a time.
 #[derive(Clone, Copy)]
-pub struct Rounded<const N: usize>([u32; N]);
+pub struct Rounded<S>(S);
 
-impl<const N: usize> Sum<N> {
+impl<S: Sums> Sum<S> {
     #[inline(always)]
-    pub fn zeros() -> Self
-    where
-        [f32; N]: Sums,
-    {
-        Sum(Sums::zeros())
+    pub fn zeros() -> Self {
+        Sum(S::zeros())
+    }
+    #[inline(always)]
+    fn at(&self, i: usize) -> f32 {
+        self.0.as_ref()[i]
+    }
+    /// Two neighbours in bf16.
+    #[inline(always)]
+    fn pair(&self, i: usize) -> u32 {
+        Bf16::pair_from_f32(self.at(i), self.at(i + 1))
     }
     #[inline(always)]
     pub fn map(self, row: PerRow, f: impl Fn(f32, f32) -> f32) -> Self {
-        Sum(from_fn(|i| f(self.0[i], row.0[i / 2 % 2])))
+        Sum(S::of(|i| f(self.at(i), row.0[i / 2 % 2])))
     }
     /// Of each row what the thread itself has.
     #[inline(always)]
     pub fn fold(self, from: PerRow, f: impl Fn(f32, f32) -> f32) -> PerRow {
-        PerRow(from_fn(|half| (0..N).filter(|i| i / 2 % 2 == half).fold(from.0[half], |all, i| f(all, self.0[i]))))
+        let own = |half| (0..size_of::<S>() / 4).filter(move |i| i / 2 % 2 == half);
+        PerRow(from_fn(|half| own(half).fold(from.0[half], |all, i| f(all, self.at(i)))))
     }
     #[inline(always)]
-    pub fn rounded(self) -> Rounded<N> {
-        Rounded(from_fn(|i| if i < N / 2 { Bf16::pair_from_f32(self.0[2 * i], self.0[2 * i + 1]) } else { 0 }))
+    pub fn rounded(self) -> Rounded<S> {
+        Rounded(S::of(|i| if 2 * i < size_of::<S>() / 4 { f32::from_bits(self.pair(2 * i)) } else { 0.0 }))
     }
 }
 
@@ -145,10 +152,10 @@ impl<const R: usize, const C: usize> Left for Tile<R, C> {
     }
 }
 
-impl<const N: usize> Left for Rounded<N> {
+impl<P: Sums> Left for Rounded<P> {
     #[inline(always)]
     fn times<S: Sums>(self, b: impl Right, sums: &mut S, _group: u32, part: usize, keep: bool) {
-        b.add_of(sums, from_fn(|i| self.0[part * 4 + i]), part, keep);
+        b.add_of(sums, from_fn(|i| self.0.as_ref()[part * 4 + i].to_bits()), part, keep);
     }
 }
 
@@ -231,18 +238,10 @@ pub trait Role {
     ) -> Tile<R, C>;
     /// Starts `sum = a · b`, or adds to it.
     #[inline(always)]
-    fn start<const N: usize>(&mut self, _sum: &mut Sum<N>, _a: impl Left, _b: impl Right, _add: bool)
-    where
-        [f32; N]: Sums,
-    {
-    }
+    fn start<S: Sums>(&mut self, _sum: &mut Sum<S>, _a: impl Left, _b: impl Right, _add: bool) {}
     /// Waits until no more than LEFT products are unfinished, and this sum is there.
     #[inline(always)]
-    fn wait<const N: usize, const LEFT: u32>(&mut self, _sum: &mut Sum<N>)
-    where
-        [f32; N]: Sums,
-    {
-    }
+    fn wait<S: Sums, const LEFT: u32>(&mut self, _sum: &mut Sum<S>) {}
     /// These numbers, which are not negative, are known before a `wait` that follows: compilers like to wait first.
     #[inline(always)]
     fn settle(&mut self, _known: PerRow) {}
@@ -251,11 +250,7 @@ pub trait Role {
     fn free(&mut self, _place: Place) {}
     /// `sum += a · b`, of tiles that lie in a place which is freed once that is done.
     #[inline(always)]
-    fn dot<const N: usize>(&mut self, _sum: &mut Sum<N>, _a: impl Left, _b: impl Right, _place: Place)
-    where
-        [f32; N]: Sums,
-    {
-    }
+    fn dot<S: Sums>(&mut self, _sum: &mut Sum<S>, _a: impl Left, _b: impl Right, _place: Place) {}
     /// What the four threads that share a row make of their numbers by `f`.
     #[inline(always)]
     fn reduce(&mut self, own: PerRow, _f: impl Fn(f32, f32) -> f32) -> PerRow {
@@ -263,16 +258,12 @@ pub trait Role {
     }
     /// `other` from column `end` of each row on; rows and columns count in the tile.
     #[inline(always)]
-    fn keep_below<const N: usize>(&mut self, sum: Sum<N>, _end: impl Fn(u32) -> i32, _other: f32) -> Sum<N> {
+    fn keep_below<S: Sums>(&mut self, sum: Sum<S>, _end: impl Fn(u32) -> i32, _other: f32) -> Sum<S> {
         sum
     }
     /// Writes the sums as bf16, from that row and column on.
     #[inline(always)]
-    fn store<const N: usize>(&mut self, _to: Matrix<64, 64>, _row: u32, _column: u32, _sum: Sum<N>)
-    where
-        [f32; N]: Sums,
-    {
-    }
+    fn store<S: Sums>(&mut self, _to: Matrix<64, 64>, _row: u32, _column: u32, _sum: Sum<S>) {}
 }
 
 /// The thread that fetches.
@@ -345,19 +336,13 @@ impl Role for Compute {
         Tile(place.at - (R * C * 2) as u32)
     }
     #[inline(always)]
-    fn start<const N: usize>(&mut self, sum: &mut Sum<N>, a: impl Left, b: impl Right, add: bool)
-    where
-        [f32; N]: Sums,
-    {
+    fn start<S: Sums>(&mut self, sum: &mut Sum<S>, a: impl Left, b: impl Right, add: bool) {
         sum.0.fence();
         start_parts(&mut sum.0, a, b, self.group, add);
         commit_products();
     }
     #[inline(always)]
-    fn wait<const N: usize, const LEFT: u32>(&mut self, sum: &mut Sum<N>)
-    where
-        [f32; N]: Sums,
-    {
+    fn wait<S: Sums, const LEFT: u32>(&mut self, sum: &mut Sum<S>) {
         sum.0.wait::<LEFT>();
     }
     #[inline(always)]
@@ -371,10 +356,7 @@ impl Role for Compute {
         }
     }
     #[inline(always)]
-    fn dot<const N: usize>(&mut self, sum: &mut Sum<N>, a: impl Left, b: impl Right, place: Place)
-    where
-        [f32; N]: Sums,
-    {
+    fn dot<S: Sums>(&mut self, sum: &mut Sum<S>, a: impl Left, b: impl Right, place: Place) {
         self.start(sum, a, b, true);
         // All but the newest product is done, so the tiles of the one before are free.
         sum.0.wait::<1>();
@@ -387,25 +369,22 @@ impl Role for Compute {
         PerRow(own.0.map(|x| [1, 2].iter().fold(x, |x, &lanes| f(x, shuffle_xor(ALL, x, lanes)))))
     }
     #[inline(always)]
-    fn keep_below<const N: usize>(&mut self, sum: Sum<N>, end: impl Fn(u32) -> i32, other: f32) -> Sum<N> {
+    fn keep_below<S: Sums>(&mut self, sum: Sum<S>, end: impl Fn(u32) -> i32, other: f32) -> Sum<S> {
         let thread = thread_x() % WARPGROUP;
         let row = self.group * 64 + thread / 32 * 16 + thread % 32 / 4;
         // From the thread's first column on: the others are then constants.
         let ends: [i32; 2] = from_fn(|half| end(row + half as u32 * 8) - (thread % 4 * 2) as i32);
-        Sum(from_fn(|i| if ((i / 4 * 8 + i % 2) as i32) < ends[i / 2 % 2] { sum.0[i] } else { other }))
+        Sum(S::of(|i| if ((i / 4 * 8 + i % 2) as i32) < ends[i / 2 % 2] { sum.at(i) } else { other }))
     }
     #[inline(always)]
-    fn store<const N: usize>(&mut self, to: Matrix<64, 64>, row: u32, column: u32, mut sum: Sum<N>)
-    where
-        [f32; N]: Sums,
-    {
+    fn store<S: Sums>(&mut self, to: Matrix<64, 64>, row: u32, column: u32, mut sum: Sum<S>) {
         sum.0.wait::<0>();
         if let Some(last) = self.held.take() {
             self.free(last);
         }
         let thread = thread_x() % WARPGROUP;
         let own = thread / 32 * 16 + thread % 16;
-        for panel in 0..N / 32 {
+        for panel in 0..size_of::<S>() / 128 {
             let tile = self.output + self.side;
             self.side ^= 64 * 128;
             if self.first() {
@@ -414,10 +393,7 @@ impl Role for Compute {
             sync_some(1 + self.group, WARPGROUP);
             for piece in (0..8).step_by(2) {
                 let swizzled = (piece as u32 + thread % 32 / 16) ^ own % 8;
-                let pairs = from_fn(|i| {
-                    let at = panel * 32 + piece * 4 + i * 2;
-                    Bf16::pair_from_f32(sum.0[at], sum.0[at + 1])
-                });
+                let pairs = from_fn(|i| sum.pair(panel * 32 + piece * 4 + i * 2));
                 // SAFETY: 16 bytes of this warpgroup's output.
                 unsafe { store_matrices(tile + own * 128 + swizzled * 16, pairs) };
             }

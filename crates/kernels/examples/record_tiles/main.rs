@@ -16,6 +16,8 @@ use gpulab_kernels::topics::{Array, Launches, Topic, relative_error};
 use gpulab_kernels::*;
 use partner::Partner;
 use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -77,15 +79,20 @@ fn main() -> Result<()> {
             topic => topics.push(Ladder::of(topic)?),
         }
     }
-    let partner = talk.map(|folder| RefCell::new(Partner::new(&folder)));
-    let gpu = Gpu::open_index(0)?;
-    eprintln!("{gpu}");
+    let mut recorder = Recorder {
+        gpu: Gpu::open_index(0)?,
+        partner: talk.map(|folder| RefCell::new(Partner::new(&folder))),
+        ptx,
+        plan: if sweep { SWEEP } else { PLAN },
+        modules: HashMap::new(),
+    };
+    eprintln!("{}", recorder.gpu);
     let mut table =
         "topic,rung,dtype,size,metric,value,unit,error,peer,peer_value,ratio,peer_error,samples,p10,p90\n".to_string();
     let mut all_right = true;
     for mut race in races().into_iter().filter(|race| topics.is_empty() || topics.contains(&race.ladder)) {
         race.programs.truncate(if sweep { usize::MAX } else { 1 });
-        match run(&gpu, &race, ptx.as_deref(), partner.as_ref(), if sweep { &SWEEP } else { &PLAN }) {
+        match recorder.run(&race) {
             Ok(rows) => table += &rows,
             // The others are measured all the same; the exit status tells.
             Err(error) => {
@@ -115,106 +122,123 @@ fn pack(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Compiled and checked.
-fn open(gpu: &Gpu, ladder: Ladder, program: &TileProgram, ptx: Option<&Path>) -> Result<Box<dyn Topic>> {
-    let module: Module = match ptx {
-        Some(folder) => {
-            let path = file(folder, program);
-            gpu.load_ptx(
-                &std::fs::read_to_string(&path)
-                    .unwrap_or_else(|error| panic!("{}: {error}\nnext: --pack", path.display())),
-            )?
-        }
-        None => gpu.compile(program.source()?)?,
-    };
-    Ok(match ladder {
-        Ladder::Softmax => Box::new(Softmax::on_tiles(gpu, program, &module)?),
-        Ladder::MatmulBf16 => Box::new(MatmulBf16::on_tiles(gpu, program, &module)?),
-        _ => Box::new(FlashAttention::on_tiles(gpu, program, &module, ladder == Ladder::CausalFlashAttention)?),
-    })
+struct Recorder {
+    gpu: Gpu,
+    partner: Option<RefCell<Partner>>,
+    ptx: Option<PathBuf>,
+    plan: Bench,
+    /// What was compiled, by name: attention is, once for both masks.
+    modules: HashMap<String, Module>,
 }
 
-/// Rows of the table; a short one, the fastest first, goes to stderr.
-fn run(gpu: &Gpu, race: &Race, ptx: Option<&Path>, partner: Option<&RefCell<Partner>>, plan: &Bench) -> Result<String> {
-    let Race { ladder, size, .. } = *race;
-    let mut opened = Vec::new();
-    for program in &race.programs {
-        match open(gpu, ladder, program, ptx) {
-            Ok(topic) => opened.push((program.full_name(), topic)),
-            Err(error) => eprintln!("left out: {}: {error}", program.full_name()),
+impl Recorder {
+    /// Compiled and checked.
+    fn open(&mut self, ladder: Ladder, program: &TileProgram) -> Result<Box<dyn Topic>> {
+        let Recorder { gpu, ptx, modules, .. } = self;
+        let (gpu, ptx) = (&*gpu, &*ptx);
+        let compile = || match ptx.as_deref() {
+            Some(folder) => {
+                let path = file(folder, program);
+                let text = std::fs::read_to_string(&path);
+                gpu.load_ptx(&text.unwrap_or_else(|error| panic!("{}: {error}\nnext: --pack", path.display())))
+            }
+            None => gpu.compile(program.source()?),
+        };
+        let module = match modules.entry(program.full_name()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(compile()?),
+        };
+        Ok(match ladder {
+            Ladder::Softmax => Box::new(Softmax::on_tiles(gpu, program, module)?),
+            Ladder::MatmulBf16 => Box::new(MatmulBf16::on_tiles(gpu, program, module)?),
+            _ => Box::new(FlashAttention::on_tiles(gpu, program, module, ladder == Ladder::CausalFlashAttention)?),
+        })
+    }
+
+    /// Rows of the table; a short one, the fastest first, goes to stderr.
+    fn run(&mut self, race: &Race) -> Result<String> {
+        let Race { ladder, size, .. } = *race;
+        let mut opened = Vec::new();
+        for program in &race.programs {
+            match self.open(ladder, program) {
+                Ok(topic) => opened.push((program.full_name(), topic)),
+                Err(error) => eprintln!("left out: {}: {error}", program.full_name()),
+            }
         }
-    }
-    let Some((_, first)) = opened.first() else {
-        return Err(Error::invalid("no program runs here", "look at what was left out, and why"));
-    };
-    let work = first.work(size)?;
-    let count = gpu.sets_past_cache(work.bytes);
-    let sets = (0..count as u64).map(|seed| first.inputs(size, seed)).collect::<Result<Vec<_>>>()?;
-    let exact = vec![first.exact(&sets[0], size)?];
-    let peers = match partner {
-        Some(partner) => Partner::prepare(partner, &Workload { ladder, size, work, sets: &sets, exact: &exact })?,
-        None => Vec::new(),
-    };
-    let arrays = sets.iter().map(|set| {
-        let inputs = set.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
-        let outputs =
-            first.outputs(size)?.into_iter().map(|it| Array::poisoned(gpu, it)).collect::<Result<Vec<_>>>()?;
-        Ok((inputs, outputs))
-    });
-    let arrays = RefCell::new(arrays.collect::<Result<Vec<_>>>()?);
-    let (mut names, mut errors, mut timed) = (Vec::new(), Vec::new(), Vec::<TimedWork<'_>>::new());
-    for (name, topic) in &opened {
-        let error = relative_error(&exact, |set| {
-            let (inputs, outputs) = &mut arrays.borrow_mut()[set];
-            outputs.iter_mut().try_for_each(Array::poison)?;
-            topic.call(inputs, outputs, size, &mut Launches::queue())?;
-            outputs.iter().map(Array::to_host).collect()
-        })?;
-        if error.is_nan() || error > WRONG {
-            eprintln!("WRONG: {name} at {size}: off by {error:.1e}");
-            continue;
+        let gpu = &self.gpu;
+        let Some((_, first)) = opened.first() else {
+            return Err(Error::invalid("no program runs here", "look at what was left out, and why"));
+        };
+        let work = first.work(size)?;
+        let count = gpu.sets_past_cache(work.bytes);
+        let sets = (0..count as u64).map(|seed| first.inputs(size, seed)).collect::<Result<Vec<_>>>()?;
+        let exact = vec![first.exact(&sets[0], size)?];
+        let peers = match &self.partner {
+            Some(partner) => Partner::prepare(partner, &Workload { ladder, size, work, sets: &sets, exact: &exact })?,
+            None => Vec::new(),
+        };
+        let arrays = sets.iter().map(|set| {
+            let inputs = set.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
+            let outputs =
+                first.outputs(size)?.into_iter().map(|it| Array::poisoned(gpu, it)).collect::<Result<Vec<_>>>()?;
+            Ok((inputs, outputs))
+        });
+        let arrays = RefCell::new(arrays.collect::<Result<Vec<_>>>()?);
+        let (mut names, mut errors, mut timed) = (Vec::new(), Vec::new(), Vec::<TimedWork<'_>>::new());
+        for (name, topic) in &opened {
+            let error = relative_error(&exact, |set| {
+                let (inputs, outputs) = &mut arrays.borrow_mut()[set];
+                outputs.iter_mut().try_for_each(Array::poison)?;
+                topic.call(inputs, outputs, size, &mut Launches::queue())?;
+                outputs.iter().map(Array::to_host).collect()
+            })?;
+            if error.is_nan() || error > WRONG {
+                eprintln!("WRONG: {name} at {size}: off by {error:.1e}");
+                continue;
+            }
+            names.push(name.clone());
+            errors.push(error);
+            timed.push(TimedWork::Calls(Box::new(|call| {
+                let (inputs, outputs) = &mut arrays.borrow_mut()[call % count];
+                topic.call(inputs, outputs, size, &mut Launches::queue())
+            })));
         }
-        names.push(name.clone());
-        errors.push(error);
-        timed.push(TimedWork::Calls(Box::new(|call| {
-            let (inputs, outputs) = &mut arrays.borrow_mut()[call % count];
-            topic.call(inputs, outputs, size, &mut Launches::queue())
-        })));
-    }
-    let ours = timed.len();
-    for peer in peers {
-        let (PeerWork::Clocked(sample), Some(error)) = (peer.work, peer.error) else { continue };
-        if error.is_nan() || error > WRONG {
-            eprintln!("WRONG: {} at {size}: off by {error:.1e}", peer.name);
-            continue;
+        let ours = timed.len();
+        for peer in peers {
+            let (PeerWork::Clocked(sample), Some(error)) = (peer.work, peer.error) else { continue };
+            if error.is_nan() || error > WRONG {
+                eprintln!("WRONG: {} at {size}: off by {error:.1e}", peer.name);
+                continue;
+            }
+            names.push(peer.name);
+            errors.push(error);
+            timed.push(TimedWork::Clocked(sample));
         }
-        names.push(peer.name);
-        errors.push(error);
-        timed.push(TimedWork::Clocked(sample));
-    }
-    let samples = gpu.time_interleaved(plan, &mut timed)?;
-    drop(timed);
-    let rate = |at: usize| Summary::of(&samples[at]).map(|ms| work.rate(ms));
-    let mut order: Vec<usize> = (0..names.len()).collect();
-    order.sort_by(|&a, &b| rate(b).median.total_cmp(&rate(a).median));
-    eprintln!("{} {}:", ladder.topic(), size.name());
-    for &at in &order {
-        eprintln!("{:100} {:8.1} {} off by {:.1e}", names[at], rate(at).median, work.unit(), errors[at]);
-    }
-    eprintln!();
-    let mut rows = String::new();
-    let metric = if work.unit() == "GB/s" { "bandwidth" } else { "throughput" };
-    for at in 0..ours {
-        for peer in ours..names.len() {
-            // Round by round, so that what changes with time is the same for both.
-            let ratios: Vec<f64> = samples[at].iter().zip(&samples[peer]).map(|(ours, theirs)| theirs / ours).collect();
-            let Summary { median, p10, p90, samples } = rate(at);
-            let start = format!("{},{},{},{}", ladder.topic(), names[at], work.dtype, size.name());
-            let (theirs, ratio) = (rate(peer).median, Summary::of(&ratios).median);
-            let (unit, error, peer_error) = (work.unit(), errors[at], errors[peer]);
-            writeln!(rows, "{start},{metric},{median:.2},{unit},{error:.2e},{},{theirs:.2},{ratio:.4},{peer_error:.2e},{samples},{p10:.2},{p90:.2}", names[peer])
+        let samples = gpu.time_interleaved(&self.plan, &mut timed)?;
+        drop(timed);
+        let rate = |at: usize| Summary::of(&samples[at]).map(|ms| work.rate(ms));
+        let mut order: Vec<usize> = (0..names.len()).collect();
+        order.sort_by(|&a, &b| rate(b).median.total_cmp(&rate(a).median));
+        eprintln!("{} {}:", ladder.topic(), size.name());
+        for &at in &order {
+            eprintln!("{:100} {:8.1} {} off by {:.1e}", names[at], rate(at).median, work.unit(), errors[at]);
+        }
+        eprintln!();
+        let mut rows = String::new();
+        let metric = if work.unit() == "GB/s" { "bandwidth" } else { "throughput" };
+        for at in 0..ours {
+            for peer in ours..names.len() {
+                // Round by round, so that what changes with time is the same for both.
+                let ratios: Vec<f64> =
+                    samples[at].iter().zip(&samples[peer]).map(|(ours, theirs)| theirs / ours).collect();
+                let Summary { median, p10, p90, samples } = rate(at);
+                let start = format!("{},{},{},{}", ladder.topic(), names[at], work.dtype, size.name());
+                let (theirs, ratio) = (rate(peer).median, Summary::of(&ratios).median);
+                let (unit, error, peer_error) = (work.unit(), errors[at], errors[peer]);
+                writeln!(rows, "{start},{metric},{median:.2},{unit},{error:.2e},{},{theirs:.2},{ratio:.4},{peer_error:.2e},{samples},{p10:.2},{p90:.2}", names[peer])
                 .expect("a String takes everything");
+            }
         }
+        Ok(rows)
     }
-    Ok(rows)
 }
