@@ -102,10 +102,16 @@ PARTS = {
         ("Registers have banks", "Read ahead from shared memory", "fix_up_traffic"), ("product_loop", "wave_share", "P2")
     ),
     "12c": Part(
-        ("Clusters", "The epilogue", "first_bank"),
+        ("Formats", "first_bank"),
         ("mma_tile", "error_suspect"),
         "finds by experiments which number format a kernel uses where, and says what that does to its error",
         ("error_suspect",),
+    ),
+    "12d": Part(
+        ("by hand", "What the bits cost", "narrow_product"),
+        ("wgmma_tile", "ring_suspect"),
+        "follows stages and parities of a ring through several tiles, and says at which lengths a miscount does not show",
+        ("ring_suspect",),
     ),
     "13": Part(
         ("A token that does not exist", "gather_four"),

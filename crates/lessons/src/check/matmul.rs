@@ -1,10 +1,12 @@
-//! Exercises of lessons 12a to 12c: products of matrices, run in the simulator, which finds races and counts what memory serves;
+//! Exercises of lessons 12a to 12d: products of matrices, run in the simulator, which finds races and counts what memory serves;
 //! questions on paper; and kernels with a mistake whose source stays hidden until the mistake is named.
 
+mod hopper;
 mod pipelines;
 mod tensor_cores;
 mod tiles;
 
+pub use hopper::{RingFault, RingReport, RingSuspect, narrow_product, ring_suspect, wgmma_tile};
 pub use pipelines::{LOOP_TOOLS, ShareSuspect, fix_up_traffic, product_loop, share_suspect, wave_share};
 pub use tensor_cores::{ErrorSuspect, error_suspect, first_bank, mma_tile};
 pub use tiles::{TileSuspect, memory_limit, product, tile_suspect};

@@ -11,6 +11,7 @@
 //! | 12a | [`product`], [`memory_limit`], [`tile_suspect`] |
 //! | 12b | [`product_loop`], [`wave_share`], [`fix_up_traffic`], [`share_suspect`] |
 //! | 12c | [`mma_tile`], [`first_bank`], [`error_suspect`] |
+//! | 12d | [`wgmma_tile`], [`narrow_product`], [`ring_suspect`] |
 //! | 13 | [`gather_four`], [`scatter_add`], [`straddling_rows`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`], [`add_rms_norm`], [`fused_share`] |
 //! | 15 | [`keep_fares`], [`group_by_zone`] |
@@ -111,8 +112,9 @@ pub use lora::{
     qlora_memory, revealed_adapter,
 };
 pub use matmul::{
-    ErrorSuspect, Fault, LOOP_TOOLS, ShareSuspect, TileSuspect, error_suspect, first_bank, fix_up_traffic,
-    memory_limit, mma_tile, product, product_loop, share_suspect, tile_suspect, wave_share,
+    ErrorSuspect, Fault, LOOP_TOOLS, RingFault, RingReport, RingSuspect, ShareSuspect, TileSuspect, error_suspect,
+    first_bank, fix_up_traffic, memory_limit, mma_tile, narrow_product, product, product_loop, ring_suspect,
+    share_suspect, tile_suspect, wave_share, wgmma_tile,
 };
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use monitoring::{SlowFault, diagnose_slow, hysteresis, parse_metrics, revealed_slow, run_energy};

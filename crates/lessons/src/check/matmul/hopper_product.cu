@@ -1,0 +1,36 @@
+#include "hopper.cuh"
+extern "C" __global__ void wgmma_tile(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
+                                      float *c, int m, int n, int k) {
+    __shared__ __align__(1024) bf16 a_tile[64 * 64], b_tile[4][64 * 64];
+    __shared__ u64 full;
+    int thread = threadIdx.x, row0 = blockIdx.y * 64, column0 = blockIdx.x * 256;
+    if (thread == 0) {
+        barrier_init(&full, 1);
+        barriers_are_ready();
+    }
+    __syncthreads(); // made
+    float sum[128] = {};
+    for (int step = 0; step * 64 < k; ++step) {
+        if (thread == 0) {
+            arrive_and_expect(&full, sizeof a_tile + sizeof b_tile);
+            tma_load(a_tile, &a_map, step * 64, row0, &full);
+            for (int panel = 0; panel < 4; ++panel) {
+                tma_load(b_tile[panel], &b_map, column0 + panel * 64, step * 64, &full);
+            }
+        }
+        wait(&full, step % 2);
+        wgmma_fence();
+        u64 of_a = tile_descriptor(a_tile, 16, 1024), of_b = tile_descriptor(b_tile[0], 64 * 128, 1024);
+        for (int part = 0; part < 64; part += 16) {
+            wgmma_64x256x16(sum, of_a + part / 8, of_b + part * 8);
+        }
+        wgmma_commit();
+        wgmma_wait<0>();
+        __syncthreads(); // used
+    }
+    for (int i = 0; i < 128; ++i) {
+        int row = row0 + thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
+        int column = column0 + i / 4 * 8 + thread % 4 * 2 + i % 2;
+        if (row < m && column < n) c[(size_t)row * n + column] = sum[i];
+    }
+}
