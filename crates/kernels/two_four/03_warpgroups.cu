@@ -1,5 +1,5 @@
 // idea: wgmma.sp: two warpgroups multiply tiles of shared memory, and each thread hands over the places of the numbers of a.
-// changed: from 02 to what lesson 12c ends with (matmul_bf16/10_cluster): TMA, a warpgroup that fetches, persistent clusters.
+// changed: from 02 to what lesson 12d ends with (matmul_bf16/10_cluster): TMA, a warpgroup that fetches, persistent clusters.
 // constants: TILE_M rows and TILE_N columns of c a block; TILE_K columns of a a step, half of them stored; the others as there.
 #include "../matmul_bf16/hopper.cuh"
 
