@@ -169,7 +169,10 @@ PARTS = {
         "counts what learns and what a step holds for full tuning, LoRA and QLoRA, and names two silent mistakes",
         ("qlora_memory", "D1", "D3"),
     ),
-    "51": Part(("Many columns at once", "Whole blocks"), ("spmv_warp", "two_four", "break_even", "A6")),
+    "51": Part(("Aside: does memory", "Rows of different lengths"), ("spmv_warp", "break_even", "diagnose_sparse", "A6")),
+    "51a": Part(
+        ("Control: is the dense product", "Control: why not twice"), ("two_four", "two_four_bytes", "diagnose_places", "A7")
+    ),
     "60": Part(
         ("An all-reduce of our own", "Up a tree"), ("ring_all_reduce", "all_reduce_ms", "diagnose_parallel", "L4", "L5")
     ),
@@ -185,7 +188,7 @@ PARTS = {
         ("scheduler_step", "batch_for_latency", "littles_law", "diagnose_server", "V1", "V2", "V3"),
     ),
     "90": Part(
-        ("Prune (lesson 51)", "Export (lesson 42)"), ("add_layer_norm", "linear4", "sample", "C1", "C2", "C3")
+        ("Prune (lesson 51a)", "Export (lesson 42)"), ("add_layer_norm", "linear4", "sample", "C1", "C2", "C3")
     ),
 }  # fmt: skip
 

@@ -18,34 +18,6 @@ const SPMV: &str = r#"extern "C" __global__ void spmv(const int *starts, const i
     }
 }"#;
 
-// exercise: two_four
-fn my_compress(dense: &[f32], columns: usize) -> Result<(Vec<f32>, Vec<u32>), (usize, usize)> {
-    let (mut values, mut metadata) = (Vec::new(), vec![0; dense.len() / 32]);
-    for (group, four) in dense.chunks(4).enumerate() {
-        let there: Vec<usize> = (0..4).filter(|&at| four[at] != 0.0).collect();
-        let places = match there[..] {
-            [] => [0, 1],
-            [0] => [0, 1],
-            [at] => [0, at], // a zero in front of it
-            [first, second] => [first, second],
-            _ => return Err((4 * group / columns, group % (columns / 4))),
-        };
-        for place in places {
-            metadata[values.len() / 16] |= (place as u32) << (values.len() % 16 * 2);
-            values.push(four[place]);
-        }
-    }
-    Ok((values, metadata))
-}
-fn my_decompress(values: &[f32], metadata: &[u32], _columns: usize) -> Vec<f32> {
-    let mut dense = vec![0.0; 2 * values.len()];
-    for (at, value) in values.iter().enumerate() {
-        let place = metadata[at / 16] >> (at % 16 * 2) & 3;
-        dense[at / 2 * 4 + place as usize] = *value;
-    }
-    dense
-}
-
 // exercise: break_even
 // 6 bytes per entry and 4 per start against 2 per number: 6 d n² + 4 (n + 1) = 2 n². With a sector for x, 38 bytes per entry.
 let my_even: [Option<f64>; 2] = [6.0, 38.0].map(|entry| Some(100.0 * (2.0 * 8192.0 * 8192.0 - 4.0 * 8193.0) / (entry * 8192.0 * 8192.0)));

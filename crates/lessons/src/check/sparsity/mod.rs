@@ -1,14 +1,17 @@
-//! Exercises of lesson 51: CSR times a vector from a blank page; 2:4 compressed and decompressed; from which density on CSR takes
-//! more bytes; and a kernel whose source stays hidden until its mistake is named.
+//! Exercises of lesson 51: CSR times a vector from a blank page; from which density on CSR takes more bytes; and a kernel whose
+//! source stays hidden until its mistake is named. And of lesson 51a: 2:4 compressed and decompressed; what it saves of a layer's
+//! bytes; and another hidden kernel.
 
 mod hidden;
+mod places;
 mod spmv;
 
 pub use hidden::{SparseFault, SparseReport, diagnose_sparse, revealed_sparse, sparse_report};
+pub use places::{PlacesFault, PlacesReport, diagnose_places, places_report, revealed_places};
 pub use spmv::spmv_warp;
 
 use super::Verdict;
-use super::on_paper::part;
+use super::on_paper::{part, within};
 use super::verdict::{Check, ask, timed, told, verdict};
 use gpulab::cpu;
 
@@ -203,6 +206,30 @@ pub fn break_even(answer: [Option<f64>; 2]) -> Verdict {
     })
 }
 
+/// On paper: a product whose time is that of reading its weights once. How many times as fast can it be at most with weights in 2:4,
+/// with values of 16 bits, and with values of 4 bits?
+pub fn two_four_bytes(answer: [Option<f64>; 2]) -> Verdict {
+    verdict("two_four_bytes", || {
+        let start = "how many bits has a group of four in full, and how many of them are left, with their places?";
+        let slips = [
+            (2.0, "half of the values go; what is stored besides them?"),
+            (9.0 / 16.0, "that is the share of the bytes that is left: how many times as fast is that?"),
+            (16.0 / 10.0, "only the values that are kept have places"),
+            (16.0 / 8.5, "a place among four takes more than one bit"),
+            (16.0 / 12.0, "that is what 4 bits give, or four bits for each value's place"),
+        ];
+        part("16 bits", answer[0], within(16.0 / 9.0, 0.005), &slips, start)?;
+        let slips = [
+            (2.0, "half of the values go; what is stored besides them?"),
+            (0.75, "that is the share of the bytes that is left: how many times as fast is that?"),
+            (1.0, "only the values that are kept have places"),
+            (1.6, "that is what values of 8 bits give, or one bit for each place"),
+            (16.0 / 9.0, "a place takes two bits, however few the values have"),
+        ];
+        part("4 bits", answer[1], within(4.0 / 3.0, 0.005), &slips, start).map(|_| ())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,6 +411,33 @@ mod tests {
             ([Some(33.3), Some(f64::INFINITY)], "is no answer"),
         ] {
             let text = break_even(answer).text();
+            assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_two_four_are_worked_out() {
+        let right = [Some(1.78), Some(1.333)];
+        assert!(two_four_bytes(right).passed(), "{}", two_four_bytes(right).text());
+        for (answer, said) in [
+            ([None, None], "16 bits: no number yet"),
+            ([Some(2.0), None], "besides them"),
+            ([Some(0.5625), None], "share of the bytes"),
+            ([Some(1.6), None], "only the values that are kept"),
+            ([Some(1.88), None], "more than one bit"),
+            ([Some(1.333), Some(1.333)], "what 4 bits give"),
+            ([Some(1.7), None], "a group of four"),
+            ([Some(1.78), None], "4 bits: no number yet"),
+            ([Some(1.78), Some(2.0)], "besides them"),
+            ([Some(1.78), Some(0.75)], "share of the bytes"),
+            ([Some(1.78), Some(1.0)], "only the values that are kept"),
+            ([Some(1.78), Some(1.78)], "however few"),
+            ([Some(1.78), Some(1.6)], "values of 8 bits"),
+            // Cheats.
+            ([Some(f64::NAN), None], "is no answer"),
+            ([Some(1.78), Some(f64::INFINITY)], "is no answer"),
+        ] {
+            let text = two_four_bytes(answer).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
         }
     }
