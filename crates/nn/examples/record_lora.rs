@@ -1,9 +1,10 @@
-//! SmolLM2 (`make model`) tuned to answer requests with one line of JSON, in several ways: adapters of several ranks on f32 and on NF4, and
-//! the same layers as a whole, and adapters for ten times the steps. Losses, and answers to held-out requests. Writes three files as it
-//! goes (`smollm2.csv`, `losses.csv`, and each answer in `answers.tsv`), and a page that says where and how:
+//! SmolLM2 (`make model`) tuned to answer requests with one line of JSON, in several ways: adapters of several ranks on f32 and on NF4,
+//! the same layers as a whole, adapters for ten times the steps, and the short runs again from other seeds. Losses, and answers to
+//! held-out requests. Writes three files as it goes (`smollm2.csv`, `losses.csv`, and each answer in `answers.tsv`), and a page that says
+//! where and how:
 //!
 //! `cargo run --release -p gpulab-nn --example record_lora -- results/lora [cpu|cuda] [part of a name]`, on a GPU with `cuda`, where
-//! candle is built with CUDA. With the third argument only the runs are made whose names contain it, such as "600 steps".
+//! candle is built with CUDA. With the third argument only the runs are made whose names contain it, such as "600 steps", or "seed 2".
 //!
 //! Stopped and started again it goes on: runs that the file has are not made anew. Nothing is timed.
 
@@ -35,34 +36,54 @@ struct Run {
     rate: f64,
     steps: usize,
     examples: usize,
+    /// Of the adapters' first numbers, and of which examples a step draws.
+    seed: u64,
 }
 
-fn runs() -> Vec<Run> {
-    let lora = |base: Base, rank: usize, targets: &[Projection], name: String| Run {
-        name,
+/// Runs of the first seed have none in their names; the short ones are made with the others, too.
+const FIRST_SEED: u64 = 1;
+const OTHER_SEEDS: [u64; 2] = [2, 3];
+
+fn lora(base: Base, rank: usize, targets: &[Projection], name: &str, seed: u64) -> Run {
+    let suffix = if seed == FIRST_SEED { String::new() } else { format!(", seed {seed}") };
+    Run {
+        name: format!("{name}{suffix}"),
         base,
-        training: Training::Lora(LoraConfig { rank, alpha: 16.0, targets: targets.to_vec(), layers: LAYERS, seed: 1 }),
+        training: Training::Lora(LoraConfig { rank, alpha: 16.0, targets: targets.to_vec(), layers: LAYERS, seed }),
         rate: ADAPTER_RATE,
         steps: STEPS,
         examples: EXAMPLES,
-    };
+        seed,
+    }
+}
+
+fn short_runs(seed: u64) -> Vec<Run> {
     let all = Projection::ALL;
-    let rank = |rank: usize| lora(Base::F32, rank, &all, format!("LoRA, rank {rank}"));
-    let full = Run { name: "full".to_string(), training: Training::Full(LAYERS), rate: FULL_RATE, ..rank(8) };
-    let longer = |name: String, examples: usize| Run { name, steps: MORE_STEPS, examples, ..rank(8) };
+    let rank = |rank: usize| lora(Base::F32, rank, &all, &format!("LoRA, rank {rank}"), seed);
     vec![
         rank(8),
-        lora(Base::Nf4, 8, &all, "QLoRA, rank 8".to_string()),
-        full,
+        lora(Base::Nf4, 8, &all, "QLoRA, rank 8", seed),
+        Run { training: Training::Full(LAYERS), rate: FULL_RATE, ..lora(Base::F32, 8, &all, "full", seed) },
         rank(1),
         rank(32),
         rank(4),
-        lora(Base::F32, 8, &[Projection::Q, Projection::V], "LoRA, rank 8, q and v".to_string()),
+        lora(Base::F32, 8, &[Projection::Q, Projection::V], "LoRA, rank 8, q and v", seed),
         rank(2),
         rank(16),
-        longer(format!("LoRA, rank 8, {MORE_STEPS} steps"), EXAMPLES),
-        longer(format!("LoRA, rank 8, {MORE_STEPS} steps, {MORE_EXAMPLES} examples"), MORE_EXAMPLES),
     ]
+}
+
+fn runs() -> Vec<Run> {
+    let longer = |name: &str, examples: usize| Run {
+        steps: MORE_STEPS,
+        examples,
+        ..lora(Base::F32, 8, &Projection::ALL, name, FIRST_SEED)
+    };
+    let mut all = short_runs(FIRST_SEED);
+    all.push(longer(&format!("LoRA, rank 8, {MORE_STEPS} steps"), EXAMPLES));
+    all.push(longer(&format!("LoRA, rank 8, {MORE_STEPS} steps, {MORE_EXAMPLES} examples"), MORE_EXAMPLES));
+    all.extend(OTHER_SEEDS.into_iter().flat_map(short_runs));
+    all
 }
 
 const HEADER: &str = "run,rank,base,trainable,steps,loss,cases,parsed,right";
@@ -128,11 +149,11 @@ struct Files {
 }
 
 fn tune(chat: &ChatModel, run: Run, (examples, cases): (&[Example], &[Example]), files: &Files) -> gpulab::Result<()> {
-    let Run { name, base, training, rate, steps, examples: count } = run;
+    let Run { name, base, training, rate, steps, examples: count, seed } = run;
     let rank = if let Training::Lora(lora) = &training { lora.rank } else { 0 };
     let model = TunedLlama::new(&chat.llama, base, training)?;
     let trainable = model.trainable();
-    let plan = TunePlan { batch: BATCH, steps, rate, seed: 1 };
+    let plan = TunePlan { batch: BATCH, steps, rate, seed };
     let mut tuner = Tuner::new(chat, model, &examples[..count], plan)?;
     for step in 0..steps {
         let loss = tuner.step()?;
