@@ -56,7 +56,7 @@ class Part:
 
 COURSES = {
     "semester": Course("week", 200, (
-        "00 01", "02", "03", "10", "11", "12a 12b", "12c 13", "14 15", "16 17a", "20 21", "30 31a", "40 22~", "41 50~", "60 62",
+        "00 01", "02", "03", "10", "11", "12a 12b", "12c 13", "14 15", "16 17a", "20 20a~ 21", "30 31a", "40 22~", "41 50~", "60 62",
     )),
     "six-weeks": Course("week", 240, ("00 01 02", "03 10", "11 14", "12a 13", "16 12b", "12c 17a")),
     "two-days": Course("half day", 180, ("00 02~ 03~ 10~", "11~ 13~", "12a~ 14~", "16~ 12c~")),
@@ -137,9 +137,12 @@ PARTS = {
         ("A panic in a kernel", "Ways to write GPU code", "particle_sectors"), ("transpose", "diagnose_count", "K1", "K2")
     ),
     "17b": Part(("The same in Triton", "least_side"), ("wide_softmax", "diagnose_rows", "K4", "K5")),
-    "20": Part(
-        ("Log, and raise an alarm", "A loader beside the training", "conv2_products"),
-        ("conv_gradient", "adamw", "nan_origin", "L3"),
+    "20": Part(("Log, and raise an alarm", "A loader beside the training", "enough_images"), ("adamw", "resume_run")),
+    "20a": Part(
+        ("The same step on a GPU", "Which operator made the NaN", "conv2_products"),
+        ("conv_gradient", "nan_origin", "L3"),
+        "reads where a step's time goes, and counts the multiply-adds that its largest layer needs",
+        ("conv2_products",),
     ),
     "21": Part(
         ("Out of memory, for real", "sixteen_bit_gpu"), ("step_memory", "choose_algorithms", "diagnose_growth", "L1", "L2")

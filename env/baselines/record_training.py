@@ -43,13 +43,13 @@ WAYS = {
 
 
 def rows(table: Path, facts: pages.Facts) -> list[dict[str, str]]:
-    """The table's steps (in ms) and epochs (in s) as rows of `metrics.csv`, as lesson 20 shows them."""
+    """The table's steps (in ms) and epochs (in s) as rows of `metrics.csv`, as lesson 20a shows them."""
 
     def row(of: dict[str, str]) -> dict[str, str]:
         step = of["metric"] == "step"
         value, p10, p90 = (f"{float(of[name]) / (1e3 if step else 1):.6f}" for name in ("value", "p10", "p90"))
         what = f"{of['metric']} on a GPU: {WAYS[of['what']]}"
-        where = [facts["ended (UTC)"], facts["commit"], "20_train_cnn", what, "cuda", facts["GPU"]]
+        where = [facts["ended (UTC)"], facts["commit"], "20a_training_step", what, "cuda", facts["GPU"]]
         figure = ["time", value, "ms"] if step else ["epoch time", value, "s"]
         cells = [*where, of["precision"], str(BATCH), *figure, of["samples"], p10, p90]
         return dict(zip(FIELDS, cells, strict=True))
@@ -70,7 +70,7 @@ def append(file: Path, new: list[dict[str, str]]) -> None:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = RECORDER.parser(__doc__)
-    made.add_argument("--metrics", type=Path, help="also append rows of lesson 20 to this file (a recorders.csv)")
+    made.add_argument("--metrics", type=Path, help="also append rows of lesson 20a to this file (a recorders.csv)")
     made.add_argument("--quick", action="store_true", help="few samples: does it work?")
     return made
 

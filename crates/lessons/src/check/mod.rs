@@ -19,7 +19,8 @@
 //! | 16 | [`case_one`], [`write_rows`], [`case_two`], [`write_bins`] |
 //! | 17a | [`transpose`], [`particle_sectors`], [`diagnose_count`] |
 //! | 17b | [`wide_softmax`], [`least_side`], [`diagnose_rows`] |
-//! | 20 | [`conv_gradient`], [`adamw`], [`nan_origin`], [`conv2_products`] |
+//! | 20 | [`adamw`], [`enough_images`], [`resume_run`] |
+//! | 20a | [`conv_gradient`], [`nan_origin`], [`conv2_products`] |
 //! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`], [`diagnose_growth`] |
 //! | 22 | [`cross_entropy`], [`training_hours`], [`diagnose_long_text`] |
 //! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`], [`diagnose_leak`] |
@@ -68,6 +69,7 @@ mod planes;
 mod profiling;
 mod quantization;
 mod reduction;
+mod resume;
 mod rust_kernels;
 mod scan;
 mod scatter_add;
@@ -129,6 +131,7 @@ pub use quantization::{
     scale_report, scale_search,
 };
 pub use reduction::{dot, row_sums};
+pub use resume::{SmallRun, resume_run};
 pub use rust_kernels::{
     CountFault, CountReport, count_report, count_report_checked, diagnose_count, particle_sectors, revealed_count,
     transpose,
@@ -153,7 +156,7 @@ pub use table::{group_by_zone, keep_fares, pass_bytes, triangle_bytes};
 pub use tiles::{RowFault, RowReport, diagnose_rows, least_side, revealed_rows, row_report, wide_softmax};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use train_gpt::{TrainFault, cross_entropy, diagnose_long_text, training_hours};
-pub use training::{adamw, conv_gradient, conv2_products, nan_origin};
+pub use training::{adamw, conv_gradient, conv2_products, enough_images, nan_origin};
 pub use training_memory::{
     AlgoPerf, ChooseAlgorithms, StepMemoryFormula, choose_algorithms, sixteen_bit_gpu, step_memory,
 };

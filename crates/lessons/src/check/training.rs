@@ -1,4 +1,4 @@
-//! Exercises of lesson 20.
+//! Exercises of lessons 20 and 20a.
 
 use super::Verdict;
 use super::verdict::{ask, timed, wrong};
@@ -197,9 +197,63 @@ pub fn conv2_products(answer: fn() -> u64) -> Verdict {
     })
 }
 
+/// A step's fixed time and what each image adds, in ms, in the question of [`enough_images`]; images of an epoch.
+const FIXED_MS: f64 = 6.0;
+const EACH_MS: f64 = 0.25;
+const EPOCH: f64 = 60_000.0;
+
+/// The smallest batch that reaches 80 % of the rate that ever larger batches approach, and the steps of an epoch with it.
+pub fn enough_images(answer: fn() -> (u64, u64)) -> Verdict {
+    timed("enough_images", move || {
+        let (batch, steps) = ask("", answer)?;
+        // batch ÷ (fixed + each · batch) = 0.8 ÷ each, solved for the batch.
+        let right = 0.8 / 0.2 * FIXED_MS / EACH_MS;
+        let of = |wanted: f64| batch == wanted.round() as u64;
+        let hint = match () {
+            () if of(right) => None,
+            () if of(FIXED_MS / EACH_MS) => {
+                Some("there the fixed time and the images' time are equal: which share of the step is then left for images?")
+            }
+            () if of(FIXED_MS / 0.2 / EACH_MS) => {
+                Some("the fixed time may be a fifth of the whole step, and not a fifth of the images' time")
+            }
+            () if of(0.8 * FIXED_MS / EACH_MS) || of(FIXED_MS / 0.8 / EACH_MS) => {
+                Some("80 % of the highest rate is not 80 % of the fixed time: write the rate as images over the step's time")
+            }
+            () if of(right * EACH_MS) => Some("that is a time in ms: how many images take it?"),
+            () if of(9.0 * FIXED_MS / EACH_MS) => Some("that is another share than 80 %"),
+            () => Some("which rate does a step of very many images approach? Then which batch gives 80 % of that?"),
+        };
+        if let Some(hint) = hint {
+            return wrong(format!("a batch of {batch}"), hint);
+        }
+        let hint = match steps as f64 {
+            steps if steps == EPOCH / right => return Ok(()),
+            steps if steps == right => "how many such batches are 60,000 images?",
+            steps if steps == EPOCH => "that would be one image a step",
+            _ => "an epoch goes through all 60,000 images once, a batch at a time",
+        };
+        wrong(format!("a batch of {batch} is right; {steps} steps are not"), hint)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_on_paper_and_each_mistake() {
+        assert!(enough_images(|| (96, 625)).passed());
+        told(enough_images(|| (24, 2500)), "are equal");
+        told(enough_images(|| (120, 500)), "a fifth of the whole step");
+        told(enough_images(|| (30, 2000)), "not 80 % of the fixed time");
+        told(enough_images(|| (216, 278)), "another share");
+        told(enough_images(|| (96, 96)), "how many such batches");
+        told(enough_images(|| (96, 626)), "goes through all");
+        // Cheats: everything at once, and nothing.
+        told(enough_images(|| (60_000, 1)), "very many images");
+        told(enough_images(|| (0, 0)), "very many images");
+    }
 
     type Step = fn([f64; 3], f64, i32) -> [f64; 3];
 

@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn candles_own_gradient_is_a_quarter_of_it() {
-        // When a later candle no longer does so, this file and lesson 20 can say so.
+        // When a later candle no longer does so, this file and lesson 20a can say so.
         let x = Tensor::from_slice(&[1f32, 2., 3., 4.], (1, 1, 2, 2), &Device::Cpu).unwrap();
         let weight = Tensor::ones((1, 1, 1, 1), DType::F32, &Device::Cpu).unwrap();
         assert_eq!(gradient(|x| x.max_pool2d(2), &x, &weight), [0., 0., 0., 0.25]);
