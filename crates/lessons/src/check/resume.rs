@@ -98,7 +98,8 @@ pub fn resume_run(save: Save, load: Load) -> Verdict {
     })
 }
 
-const IDEA: &str = "compare the run before `save` with the run after `load`, field by field: `SmallRun` prints with {:?}";
+const IDEA: &str =
+    "compare the run before `save` with the run after `load`, field by field: `SmallRun` prints with {:?}";
 
 /// What it means that a loss is another one.
 fn meaning(given: f64, expected: f64, at_once: bool) -> &'static str {

@@ -211,15 +211,15 @@ pub fn enough_images(answer: fn() -> (u64, u64)) -> Verdict {
         let of = |wanted: f64| batch == wanted.round() as u64;
         let hint = match () {
             () if of(right) => None,
-            () if of(FIXED_MS / EACH_MS) => {
-                Some("there the fixed time and the images' time are equal: which share of the step is then left for images?")
-            }
+            () if of(FIXED_MS / EACH_MS) => Some(
+                "there the fixed time and the images' time are equal: which share of the step is then left for images?",
+            ),
             () if of(FIXED_MS / 0.2 / EACH_MS) => {
                 Some("the fixed time may be a fifth of the whole step, and not a fifth of the images' time")
             }
-            () if of(0.8 * FIXED_MS / EACH_MS) || of(FIXED_MS / 0.8 / EACH_MS) => {
-                Some("80 % of the highest rate is not 80 % of the fixed time: write the rate as images over the step's time")
-            }
+            () if of(0.8 * FIXED_MS / EACH_MS) || of(FIXED_MS / 0.8 / EACH_MS) => Some(
+                "80 % of the highest rate is not 80 % of the fixed time: write the rate as images over the step's time",
+            ),
             () if of(right * EACH_MS) => Some("that is a time in ms: how many images take it?"),
             () if of(9.0 * FIXED_MS / EACH_MS) => Some("that is another share than 80 %"),
             () => Some("which rate does a step of very many images approach? Then which batch gives 80 % of that?"),
