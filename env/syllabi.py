@@ -148,11 +148,12 @@ PARTS = {
         ("Out of memory, for real", "sixteen_bit_gpu"), ("step_memory", "choose_algorithms", "diagnose_growth", "L1", "L2")
     ),
     "22": Part(
-        ("The same step without candle", "Stop, go on", "124 million parameters"),
-        ("cross_entropy", "training_hours", "diagnose_long_text"),
+        ("Stop, go on", "A whole run", "bigram"),
+        ("bigram", "training_hours", "diagnose_long_text"),
         "computes from parameters, tokens and utilisation how long a training takes",
         ("training_hours",),
     ),
+    "22a": Part(("Why so little", "The same step without candle"), ("cross_entropy", "sequences_that_fit")),
     "30": Part(
         ("Heads that share", "What the mask does not save", "grouped"), ("softmax_row", "longest_sequence", "diagnose_leak", "A1")
     ),

@@ -143,10 +143,10 @@ def compare(path: Path) -> None:
 
 
 def lesson_row(name: str, batch: int, metric: str, value: str) -> str:
-    """A row of lesson 22, as `results/h200/recorders.csv` has them."""
+    """A row of lesson 22a, as `results/h200/recorders.csv` has them."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     commit, machine = os.environ.get("GPULAB_COMMIT", "unknown"), torch.cuda.get_device_name()
-    return f'{now},{commit},22_train_gpt,"{name}",cuda,{machine},bf16,{batch * CONTEXT},{metric},{value}'
+    return f'{now},{commit},22a_gpt_step,"{name}",cuda,{machine},bf16,{batch * CONTEXT},{metric},{value}'
 
 
 def measure(batch: int, compiled: bool, rows: list[str], lesson: list[str]) -> str:

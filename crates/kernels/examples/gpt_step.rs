@@ -29,7 +29,7 @@ type Timed = (String, Vec<f64>, Vec<(&'static str, Vec<f64>)>);
 struct Table {
     rows: String,
     stamp: String,
-    /// Rows of lesson 22, as `results/h200/recorders.csv` has them.
+    /// Rows of lesson 22a, as `results/h200/recorders.csv` has them.
     lesson: String,
     machine: String,
 }
@@ -55,7 +55,7 @@ impl Table {
         let Summary { median, p10, p90, .. } = Summary::of(samples);
         let (time, commit, tokens) = (results::now_utc(), results::commit(), batch * GptShape::GPT2_124M.context);
         let row = format!("\"{curve}\",cuda,{},bf16,{tokens},{metric},{median:.5},{unit}", self.machine);
-        writeln!(self.lesson, "{time},{commit},22_train_gpt,{row},{},{p10:.5},{p90:.5}", samples.len())
+        writeln!(self.lesson, "{time},{commit},22a_gpt_step,{row},{},{p10:.5},{p90:.5}", samples.len())
             .expect("a String takes everything");
     }
 }

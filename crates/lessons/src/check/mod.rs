@@ -22,7 +22,8 @@
 //! | 20 | [`adamw`], [`enough_images`], [`resume_run`] |
 //! | 20a | [`conv_gradient`], [`nan_origin`], [`conv2_products`] |
 //! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`], [`diagnose_growth`] |
-//! | 22 | [`cross_entropy`], [`training_hours`], [`diagnose_long_text`] |
+//! | 22 | [`bigram`], [`training_hours`], [`diagnose_long_text`] |
+//! | 22a | [`cross_entropy`], [`sequences_that_fit`] |
 //! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`], [`diagnose_leak`] |
 //! | 31a | [`one_pass`], [`tile_loop`], [`causal_tiles`], [`queries_per_block`] |
 //! | 31b | [`weigh`], [`merge_parts`], [`tensor_busy`], [`diagnose_traffic`] |
@@ -41,6 +42,7 @@
 mod add_rms_norm;
 mod arrays;
 mod attention;
+mod bigram;
 mod capstone;
 mod collectives;
 mod compare;
@@ -51,6 +53,7 @@ mod export;
 mod flash;
 mod four_bits;
 mod fusion;
+mod gpt_step;
 mod growth;
 mod hidden_total;
 mod hopper;
@@ -90,6 +93,7 @@ mod verdict;
 pub use add_rms_norm::add_rms_norm;
 pub use arrays::{MaskedNormalise, masked_normalise};
 pub use attention::{grouped, longest_sequence, softmax_row};
+pub use bigram::bigram;
 #[cfg(test)]
 pub(crate) use capstone::NORM_RIGHT;
 pub use capstone::{add_layer_norm, linear4, sample};
@@ -104,6 +108,7 @@ pub use embedding::gather_four;
 pub use export::{Served, cache_bytes, eight_bits, left_in_f32, slow_model, within_deadline};
 pub use flash::{Part, causal_tiles, merge_parts, one_pass, queries_per_block, tensor_busy, tile_loop};
 pub use fusion::{log_sum_exp, swiglu};
+pub use gpt_step::sequences_that_fit;
 pub use growth::{Growth, diagnose_growth};
 pub use hidden_total::{Excess, TotalReport, diagnose_total, revealed_total, total_report, total_us};
 pub use hopper::{Traffic, TrafficReport, diagnose_traffic, revealed_traffic, traffic_report, weigh};

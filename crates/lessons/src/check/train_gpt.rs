@@ -1,4 +1,4 @@
-//! Exercises of lesson 22: the loss and its gradient in one kernel, a training run on paper, and a run with a mistake in it.
+//! Exercises of lessons 22 and 22a: a training run on paper, and a run with a mistake in it; the loss and its gradient in one kernel.
 
 use super::Verdict;
 use super::kernels::{self, first_is, left, scattered, shared_out, unchanged};
