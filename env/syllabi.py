@@ -148,7 +148,7 @@ PARTS = {
         ("Out of memory, for real", "sixteen_bit_gpu"), ("step_memory", "choose_algorithms", "diagnose_growth", "L1", "L2")
     ),
     "22": Part(
-        ("Stop, go on", "A whole run", "bigram"),
+        ("Stop, go on", "A whole run"),
         ("bigram", "training_hours", "diagnose_long_text"),
         "computes from parameters, tokens and utilisation how long a training takes",
         ("training_hours",),
