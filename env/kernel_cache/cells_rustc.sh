@@ -27,4 +27,6 @@ if grep -qF '*mut std::os::raw::c_void {x}' src/lib.rs 2>/dev/null; then
   set -- "$@" -Cincremental=target/incremental
 fi
 # Thin-local LTO went over the whole cell's code again although most of it was as before: half of rustc's time.
-exec "$@" -Clto=off
+# A quick build (recipe.py) adds a flag; without one there is no word.
+# shellcheck disable=SC2086
+exec "$@" -Clto=off $GPULAB_CELL_FLAGS

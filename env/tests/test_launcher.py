@@ -143,8 +143,11 @@ def test_a_quick_build_is_the_set_ups_decision_and_no_other_build_serves_it(
     # What cargo builds for the tests; a cell's build goes on from the one before.
     assert recipe.profile()["CARGO_INCREMENTAL"] == "0"
     assert "CARGO_INCREMENTAL" not in made
+    assert made["GPULAB_CELL_FLAGS"] == recipe.QUICK_CELLS
     assert recipe.compiler_key("rustc 1") != before
     paths.write_json(paths.STATE, {"quick": False})
+    # A reader's own says nothing.
+    assert "GPULAB_CELL_FLAGS" not in recipe.environment({"GPULAB_CELL_FLAGS": "-Copt-level=0"}, *kernel)
     assert recipe.compiler_key("rustc 1") == before
 
 
@@ -155,9 +158,14 @@ def test_cells_alone_are_compiled_in_a_way_of_their_own(monkeypatch: pytest.Monk
         command = [recipe.CELLS, "echo", "--crate-name", "ctx"]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
 
+    monkeypatch.delenv("GPULAB_CELL_FLAGS", raising=False)
+
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "lib.rs").write_text('pub extern "C" fn run_user_code_3(mut store: *mut Store) {}')
     assert called() == "--crate-name ctx -Clto=off\n"
+    with monkeypatch.context() as quick:
+        quick.setenv("GPULAB_CELL_FLAGS", recipe.QUICK_CELLS)
+        assert called() == f"--crate-name ctx -Clto=off {recipe.QUICK_CELLS}\n"
     # As evcxr writes it for a cell without statements.
     end = "mut x: *mut std::os::raw::c_void) -> *mut std::os::raw::c_void {x}"
     (tmp_path / "src" / "lib.rs").write_text(f'fn own() {{}}\npub extern "C" fn run_user_code_4(\n{end}\n')
