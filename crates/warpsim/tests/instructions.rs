@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::one::check;
+use common::one::{check, run};
 
 const INT_MIN: u64 = 0x8000_0000;
 const MINUS: u64 = 0xffff_ffff;
@@ -186,6 +186,43 @@ fn conversions() {
 }
 
 /// Registers may be wider than what is loaded: the value is extended as its type says.
+/// Every bf16 as f32; every bf16, what lies halfway to the next, and the neighbours of both, as bf16.
+#[test]
+fn bf16_and_f32() {
+    let nan = |bits: u32| bits & 0x7fff_ffff > 0x7f80_0000;
+    // No whole number of warps at a time: the last one has idle lanes.
+    let given = |line: &str, all: &[u32]| -> Vec<u64> {
+        all.chunks(1001)
+            .flat_map(|part| run(line, &part.iter().map(|&x| [x.into(), 0, 0]).collect::<Vec<_>>()))
+            .collect()
+    };
+    let all: Vec<u32> = (0..=0xffff).collect();
+    for (bits, got) in all.iter().zip(given("cvt.f32.bf16 %r, %h;", &all)) {
+        let expected = if nan(bits << 16) { NAN } else { u64::from(bits << 16) };
+        assert_eq!(got, expected, "{bits:#x}");
+    }
+    let all: Vec<u32> = (0..=0xffff)
+        .flat_map(|upper| [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff].map(|lower| upper << 16 | lower))
+        .collect();
+    for (&bits, got) in all.iter().zip(given("cvt.rn.bf16.f32 %rs, %x;", &all)) {
+        // The next number behind the largest one is where infinity begins.
+        let value = |upper: u32| match upper & 0x7fff {
+            0x7f80 => 2f64.powi(128),
+            magnitude => f32::from_bits(magnitude << 16).into(),
+        };
+        let (below, x) = (bits >> 16, f64::from(f32::from_bits(bits).abs()));
+        let expected = if nan(bits) {
+            0x7fff
+        } else if below & 0x7fff == 0x7f80 {
+            below
+        } else {
+            let (down, up) = (x - value(below), value(below + 1) - x);
+            if up < down || up == down && below & 1 == 1 { below + 1 } else { below }
+        };
+        assert_eq!(got, u64::from(expected), "{bits:#x}");
+    }
+}
+
 #[test]
 fn loads_extend() {
     check("ld.global.s8 %r, [%in];", &[([0x1280], 0xffff_ff80)]);

@@ -4,9 +4,10 @@
 //! `cp.async`, reads of the TMA and products of a warpgroup by groups; copies that a barrier counts by its phases.
 //! Each such row of groups or phases is a channel, with numbers from 1 on.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::clock::{Clock, WARPS, join};
+use super::words::Words;
 use crate::op::Engine;
 
 /// What completes together, one after the other.
@@ -76,28 +77,28 @@ const CHANNELS: usize = 255;
 /// The asynchronous operations of a block.
 #[derive(Debug)]
 pub struct Engines {
-    channels: HashMap<Channel, u8>,
+    channels: Words<Channel, u8>,
     /// By channel: what it is, and the group or phase that is going on.
     open: Vec<(Channel, u32)>,
     known: Vec<Knowledge>,
     arrived: BTreeMap<u32, Knowledge>,
     /// By barrier in shared memory and phase: what those know that arrived up to then, of warps and of this.
-    left: HashMap<(u64, u32), (Clock, Knowledge)>,
-    told: HashMap<u64, Knowledge>,
+    left: Words<(u64, u32), (Clock, Knowledge)>,
+    told: Words<u64, Knowledge>,
     /// By barrier in shared memory: the thread that initialised it, and when.
-    made: HashMap<u64, (u32, u32)>,
+    made: Words<u64, (u32, u32)>,
 }
 
 impl Default for Engines {
     fn default() -> Self {
         Self {
-            channels: HashMap::new(),
+            channels: Words::default(),
             open: Vec::new(),
             known: vec![Knowledge::default(); WARPS],
             arrived: BTreeMap::new(),
-            left: HashMap::new(),
-            told: HashMap::new(),
-            made: HashMap::new(),
+            left: Words::default(),
+            told: Words::default(),
+            made: Words::default(),
         }
     }
 }
@@ -273,7 +274,7 @@ impl Engines {
 }
 
 /// What was left at a barrier last, up to a phase.
-fn latest(left: &HashMap<(u64, u32), (Clock, Knowledge)>, barrier: u64, phase: u32) -> Option<&(Clock, Knowledge)> {
+fn latest(left: &Words<(u64, u32), (Clock, Knowledge)>, barrier: u64, phase: u32) -> Option<&(Clock, Knowledge)> {
     (phase.saturating_sub(KEPT)..=phase).rev().find_map(|phase| left.get(&(barrier, phase)))
 }
 

@@ -11,10 +11,11 @@ use crate::exec::values::alu32;
 use crate::exec::values::alu64;
 use crate::exec::values::compare;
 use crate::exec::values::convert;
-use crate::exec::values::lanes::{LANES, each, map1};
+use crate::exec::values::half;
+use crate::exec::values::lanes::{LANES, each, map1, unary};
 use crate::finding::Kind;
 use crate::memory::window;
-use crate::op::{Bin, Convert, Engine, Logic, Op};
+use crate::op::{Bin, Convert, Engine, FloatMode, Logic, Op};
 use crate::ptx::types::{Space, Type};
 
 /// Why a warp stopped running.
@@ -304,6 +305,13 @@ fn conversion(warp: &mut Warp, c: &Convert, mask: u32) {
         }
         (Type::U64, Type::U32, false, true) if !c.mode.sat => {
             return map1(&mut warp.narrow[d as usize], &warp.wide[a as usize], mask, |x| x as u32);
+        }
+        // And those that matrices of bf16 are read and written with.
+        (Type::Bf16, Type::F32, false, false) if !c.mode.sat && c.integral.is_none() => {
+            return unary(&mut warp.narrow, mask, d, a, |x| half::brain_to_single(x, c.mode.ftz));
+        }
+        (Type::F32, Type::Bf16, false, false) if c.mode == FloatMode::default() && c.integral.is_none() => {
+            return unary(&mut warp.narrow, mask, d, a, half::single_to_brain);
         }
         _ => {}
     }
