@@ -45,7 +45,15 @@ pub fn train(options: TrainGpt) -> Result<String> {
         print(format_args!("going on after step {step}, which {engine} made"));
     }
     let mut engine: Box<dyn GptEngine> = match (&place, &checkpoint) {
-        (Place::Kernels(gpu), Some(kept)) => Box::new(KernelTrainer::from_checkpoint(kept, &text, gpu)?),
+        (Place::Kernels(gpu), Some(kept)) => {
+            let trainer = KernelTrainer::from_checkpoint(kept, &text, gpu)?;
+            if let Some(note) = trainer.note() {
+                print(format_args!("not bit for bit: {note}"));
+            } else if !plan.deterministic {
+                print("not bit for bit: the run was not begun with --deterministic");
+            }
+            Box::new(trainer)
+        }
         (Place::Kernels(gpu), None) => Box::new(KernelTrainer::new(plan, tokens(&plan, &text, &options)?, gpu)?),
         (Place::Candle(_, device), Some(kept)) => Box::new(GptTrainer::from_checkpoint(kept, &text, device)?),
         (Place::Candle(_, device), None) => Box::new(GptTrainer::new(plan, tokens(&plan, &text, &options)?, device)?),
@@ -141,6 +149,14 @@ impl Place {
             Ok::<Gpu, Error>(gpu)
         };
         let candle = |why: String| {
+            if plan.deterministic && device == Device::Cuda {
+                return Err(Error::unsupported(
+                    format!(
+                        "--deterministic with candle on a GPU ({why}): it adds embeddings' gradients up in any order"
+                    ),
+                    "take --engine kernels where they take the model, or --device cpu",
+                ));
+            }
             let kind = DeviceKind::from(device);
             Ok((Place::Candle(kind, kind.open()?), format!("candle: {why}")))
         };
@@ -228,6 +244,7 @@ fn plan(options: &TrainGpt) -> GptTrainConfig {
         rate: options.rate.unwrap_or(preset.rate),
         dtype: options.dtype.map_or(preset.dtype, DType::from),
         seed: options.seed,
+        deterministic: options.deterministic,
         ..preset
     }
 }

@@ -221,6 +221,9 @@ pub struct TrainGpt {
     /// Held-out tokens that the loss is measured on [default: 131072, and all at the end]
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     pub held_out: Option<usize>,
+    /// On the course's kernels: the same bits in each run, also in one that was stopped and resumed, for some of the speed
+    #[arg(long)]
+    pub deterministic: bool,
     /// Continue from DIR/checkpoint.safetensors, with the plan that it had; either engine goes on from the other's
     #[arg(long)]
     pub resume: bool,

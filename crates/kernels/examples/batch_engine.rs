@@ -177,6 +177,7 @@ fn product_rate(gpu: &Gpu) -> Result<f64> {
         f32_result: false,
         adds: false,
         epilogue: LtEpilogue::None,
+        strides: [0; 3],
     };
     let mut product = CublasLt::new(gpu)?.product(shape, 1)?;
     let time = gpu.time(&Bench::default(), |_| product.queue((&a, 0), (&b, 0), (&mut c, 0), LtExtra::default()))?;

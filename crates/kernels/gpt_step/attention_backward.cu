@@ -1,6 +1,20 @@
 // idea: flash_backward/06_warp_specialised on heads as they lie beside each other, with what comes before and after it.
 // constants: those of that rung, and HEADS of a token; THREADS of a block of the two small kernels.
 #include "heads.cuh"
+#include "../flash_backward/backward.cuh"
+
+#ifdef ORDERED
+// In place of adding to sums that all blocks share, in any order, each block of keys has an area of its own: round_dq adds them
+// up, always in the same order.
+__device__ __forceinline__ size_t own_unit(int head, int padded, int query, int column) {
+    return (size_t)blockIdx.x * gridDim.y * padded * HEAD + dq_unit(head, padded, query, column);
+}
+__device__ __forceinline__ void set_4(float *to, const float (&sum)[4]) {
+    *(float4 *)to = make_float4(sum[0], sum[1], sum[2], sum[3]);
+}
+#define dq_unit own_unit
+#define add_4 set_4
+#endif
 
 extern "C" __global__ void flash_backward(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
                                           const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap d_o_map,
@@ -13,9 +27,11 @@ extern "C" __global__ void flash_backward(const __grid_constant__ TensorMap q_ma
 // As flash_backward/ends: log-sum-exp and delta of each query, heads filled up to `padded`; sums of dq begin at 0.
 extern "C" __global__ void __launch_bounds__(THREADS)
     prepare_sums(const bf16 *o, const bf16 *d_o, const float *lse, float *rows, float *sums, int length, int padded) {
+#ifndef ORDERED
     size_t block = (size_t)blockIdx.y * gridDim.x + blockIdx.x;
     float4 *to = (float4 *)&sums[(block * THREADS + threadIdx.x) * 8];
     to[0] = to[1] = float4{};
+#endif
     int piece = threadIdx.x % (HEAD / 8);
     int row = blockIdx.x * (THREADS * 8 / HEAD) + threadIdx.x / (HEAD / 8);
     int head = blockIdx.y;
@@ -48,6 +64,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const float4 *from = (const float4 *)&sums[(size_t)head * padded * HEAD + (size_t)unit * 128 + lane * 4];
     float4 left = from[0];
     float4 right = from[32];
+#ifdef ORDERED
+    // Of the causal mask's blocks of keys those that some query of the tile sees.
+    int last = unit / (HEAD / 8) * 16 / QUERIES * QUERIES + QUERIES - 1;
+    for (int block = 1; block * KEYS <= min(last, length - 1); ++block) {
+        const float4 *more = from + (size_t)block * gridDim.y * padded * (HEAD / 4);
+        float4 a = more[0], b = more[32];
+        left = make_float4(left.x + a.x, left.y + a.y, left.z + a.z, left.w + a.w);
+        right = make_float4(right.x + b.x, right.y + b.y, right.z + b.z, right.w + b.w);
+    }
+#endif
     unsigned int left_part[2] = {both(left.x * scale, left.y * scale), both(left.z * scale, left.w * scale)};
     unsigned int right_part[2] = {both(right.x * scale, right.y * scale), both(right.z * scale, right.w * scale)};
     // Of two neighbours the even one takes four columns of the left unit, the odd one of the right.

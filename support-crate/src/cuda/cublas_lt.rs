@@ -45,6 +45,39 @@ pub struct LtShape {
     pub adds: bool,
     /// What else is done to it.
     pub epilogue: LtEpilogue,
+    /// Numbers from the beginning of a stored row of `a`, of `b` and of the result to that of the next one; 0: rows have no gaps.
+    pub strides: [usize; 3],
+}
+
+/// How the library computes a product, as it may be kept in a file: it means the same to the same version of the library
+/// ([`CublasLt::version`](crate::gpu::CublasLt::version)), on the same kind of GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LtAlgorithm(pub [u64; 8]);
+
+impl LtShape {
+    /// Numbers of a stored row of `a`, of `b` and of the result.
+    pub(crate) fn columns_stored(&self) -> [usize; 3] {
+        let LtShape { rows, columns, terms, a_transposed, b_transposed, .. } = *self;
+        [if a_transposed { rows } else { terms }, if b_transposed { terms } else { columns }, columns]
+    }
+
+    /// Stored rows of `a`, of `b` and of the result.
+    pub(crate) fn rows_stored(&self) -> [usize; 3] {
+        let LtShape { rows, columns, terms, a_transposed, b_transposed, .. } = *self;
+        [if a_transposed { terms } else { rows }, if b_transposed { columns } else { terms }, rows]
+    }
+
+    /// Numbers from the beginning of a stored row of `a`, of `b` and of the result to that of the next one, gaps or not.
+    pub fn row_strides(&self) -> [usize; 3] {
+        let stored = self.columns_stored();
+        std::array::from_fn(|which| if self.strides[which] == 0 { stored[which] } else { self.strides[which] })
+    }
+
+    /// Numbers from the first one to behind the last one.
+    pub(crate) fn spans(&self) -> [usize; 3] {
+        let (rows, columns, strides) = (self.rows_stored(), self.columns_stored(), self.row_strides());
+        std::array::from_fn(|which| (rows[which] - 1) * strides[which] + columns[which])
+    }
 }
 
 /// Bytes for products that split a sum over blocks; NVIDIA recommends 32 MiB for Hopper.
@@ -115,24 +148,31 @@ impl CudaGpu {
 }
 
 impl CudaCublasLt {
+    /// Its version, as 10000 × major + 100 × minor + patch (of older ones 1000 × major).
+    pub(crate) fn version(&self) -> usize {
+        // SAFETY: the library is loaded; the call reads a number.
+        unsafe { sys::cublasLtGetVersion() }
+    }
+
     /// Asks for at most that many algorithms, the one first that the library thinks fastest.
     pub(crate) fn product(self: &Arc<Self>, shape: LtShape, most: usize) -> Result<CudaProduct> {
         self.product_of(shape, most).map_err(|error| failed("preparing cuBLASLt's product", error))
     }
 
     fn product_of(self: &Arc<Self>, shape: LtShape, most: usize) -> std::result::Result<CudaProduct, CublasError> {
-        let LtShape { rows, columns, terms, a_transposed, b_transposed, f32_result, epilogue, .. } = shape;
-        let [m, n, k] = [columns, rows, terms].map(|side| side as u64);
+        let LtShape { columns, a_transposed, b_transposed, f32_result, epilogue, .. } = shape;
         let bf16 = DataType::CUDA_R_16BF;
-        let sides = |turned: bool, (rows, columns): (u64, u64)| if turned { (columns, rows) } else { (rows, columns) };
+        let (rows_stored, columns_stored, strides) = (shape.rows_stored(), shape.columns_stored(), shape.row_strides());
         // By columns our row-major matrix is its transposed one; so what lies transposed to us lies straight there.
-        let (first, second) = (sides(b_transposed, (m, k)), sides(a_transposed, (k, n)));
-        let layout = |kind, (rows, columns): (u64, u64)| result::create_matrix_layout(kind, rows, columns, rows as i64);
+        let layout = |kind, which: usize| {
+            let [rows, columns] = [rows_stored[which], columns_stored[which]].map(|side| side as u64);
+            result::create_matrix_layout(kind, columns, rows, strides[which] as i64)
+        };
         let out = if f32_result { DataType::CUDA_R_32F } else { bf16 };
         let mut product = CudaProduct {
             library: Arc::clone(self),
             description: result::create_matmul_desc(Compute::CUBLAS_COMPUTE_32F, DataType::CUDA_R_32F)?,
-            layouts: [layout(bf16, first)?, layout(bf16, second)?, layout(out, (m, n))?],
+            layouts: [layout(bf16, 1)?, layout(bf16, 0)?, layout(out, 2)?],
             proposals: Vec::new(),
         };
         product.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(b_transposed))?;
@@ -145,7 +185,7 @@ impl CudaCublasLt {
         };
         product.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, code as u32)?;
         if matches!(epilogue, LtEpilogue::BiasGelu | LtEpilogue::GeluBackward) {
-            product.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, m as i64)?;
+            product.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, columns as i64)?;
         }
         product.proposals = product.ask(most)?;
         Ok(product)
@@ -209,6 +249,42 @@ impl CudaProduct {
 
     pub(crate) fn proposals(&self) -> usize {
         self.proposals.len()
+    }
+
+    /// One of the proposals, to be kept.
+    pub(crate) fn algorithm(&self, proposal: usize) -> LtAlgorithm {
+        LtAlgorithm(self.proposals[proposal].algo.data)
+    }
+
+    /// Takes that algorithm as the only proposal, where the library says that it computes this product.
+    pub(crate) fn adopt(&mut self, algorithm: LtAlgorithm) -> Result<()> {
+        let algo = sys::cublasLtMatmulAlgo_t { data: algorithm.0 };
+        let [first, second, out] = self.layouts;
+        let mut checked = std::mem::MaybeUninit::<Heuristic>::zeroed();
+        // SAFETY: everything is made; the algorithm is read, and the answer written, before the call returns.
+        let status = unsafe {
+            sys::cublasLtMatmulAlgoCheck(
+                self.library.handle,
+                self.description,
+                first,
+                second,
+                out,
+                out,
+                &raw const algo,
+                checked.as_mut_ptr(),
+            )
+        };
+        status.result().map_err(|error| failed("taking a kept algorithm of cuBLASLt's", error))?;
+        // SAFETY: the library has written it; of zeros alone it would be valid, too.
+        let checked = unsafe { checked.assume_init() };
+        if checked.workspaceSize > WORKSPACE {
+            return Err(failed(
+                "taking a kept algorithm of cuBLASLt's",
+                CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED),
+            ));
+        }
+        self.proposals = vec![Heuristic { algo, ..checked }];
+        Ok(())
     }
 
     /// Queues it by one of the proposals, on memory that the caller has checked.

@@ -15,7 +15,7 @@ pub(crate) use compile::COMPILER_OPTIONS;
 pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};
 pub(crate) use cublas::CudaCublas;
 pub(crate) use cublas_lt::{CudaCublasLt, CudaProduct};
-pub use cublas_lt::{LtEpilogue, LtShape};
+pub use cublas_lt::{LtAlgorithm, LtEpilogue, LtShape};
 pub(crate) use graph::CudaGraph;
 pub(crate) use kernel::{CudaKernel, CudaLibrary, too_many_blocks};
 pub(crate) use memory::{BOX_ROW, CudaMemory, CudaPinned, is_pinned};

@@ -2,7 +2,7 @@
 
 use super::buffer::Memory;
 use super::{Buffer, Gpu};
-use crate::cuda::{CudaCublasLt, CudaMemory, CudaProduct, LtEpilogue, LtShape};
+use crate::cuda::{CudaCublasLt, CudaMemory, CudaProduct, LtAlgorithm, LtEpilogue, LtShape};
 use crate::error::{Error, Result};
 use crate::launch::{Element, ElementType};
 use crate::sim::needs_hardware;
@@ -73,7 +73,14 @@ impl CublasLt {
     /// [`Error::Invalid`] for sides that are no positive i32; [`Error::Unsupported`] where the library proposes none;
     /// [`Error::Driver`].
     pub fn product(&self, shape: LtShape, most: usize) -> Result<LtProduct> {
-        let LtShape { rows, columns, terms, .. } = shape;
+        let LtShape { rows, columns, terms, strides, .. } = shape;
+        let stored = shape.columns_stored();
+        if (0..3).any(|which| strides[which] != 0 && strides[which] < stored[which]) {
+            return Err(Error::invalid(
+                format!("rows of {stored:?} numbers that begin {strides:?} numbers behind each other"),
+                "give strides that are at least as long as the rows, or 0",
+            ));
+        }
         if [rows, columns, terms].iter().any(|&side| side == 0 || i32::try_from(side).is_err()) {
             return Err(Error::invalid(
                 format!("a product of {rows} × {terms} and {terms} × {columns} numbers"),
@@ -88,6 +95,11 @@ impl CublasLt {
             ));
         }
         Ok(LtProduct { gpu: self.gpu.clone(), shape, product, chosen: 0 })
+    }
+
+    /// The library's version, such as 130100 for 13.1: an algorithm that was kept is one of that version alone.
+    pub fn version(&self) -> usize {
+        self.library.version()
     }
 }
 
@@ -115,6 +127,21 @@ impl LtProduct {
         self.chosen = algorithm;
     }
 
+    /// The algorithm that is taken, to be kept.
+    pub fn algorithm(&self) -> LtAlgorithm {
+        self.product.algorithm(self.chosen)
+    }
+
+    /// Takes an algorithm that was kept, and forgets the library's proposals.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the library says that it does not compute this product on this GPU; then nothing has changed.
+    pub fn adopt(&mut self, algorithm: LtAlgorithm) -> Result<()> {
+        self.product.adopt(algorithm)?;
+        self.chosen = 0;
+        Ok(())
+    }
+
     /// Queues it: `c` is bf16 or f32, as the shape says.
     ///
     /// # Errors
@@ -127,7 +154,8 @@ impl LtProduct {
         c: WithinMut<'_, T>,
         extra: LtExtra<'_>,
     ) -> Result<()> {
-        let LtShape { rows, columns, terms, f32_result, epilogue, adds, .. } = self.shape;
+        let LtShape { rows, columns, f32_result, epilogue, adds, .. } = self.shape;
+        let spans = self.shape.spans();
         let wanted = if f32_result { ElementType::F32 } else { ElementType::U16 };
         let given = (extra.bias.is_some(), extra.before_gelu.is_some(), extra.gelu_of.is_some());
         let needed = match epilogue {
@@ -149,9 +177,9 @@ impl LtProduct {
                 given: len,
             }),
         };
-        ends("a", a.0.len(), a.1, rows * terms)?;
-        ends("b", b.0.len(), b.1, terms * columns)?;
-        ends("c", c.0.len(), c.1, rows * columns)?;
+        ends("a", a.0.len(), a.1, spans[0])?;
+        ends("b", b.0.len(), b.1, spans[1])?;
+        ends("c", c.0.len(), c.1, spans[2])?;
         if let Some(bias) = extra.bias {
             ends("bias", bias.0.len(), bias.1, columns)?;
         }
@@ -204,5 +232,24 @@ mod tests {
     #[test]
     fn a_simulated_gpu_has_no_cublas_lt() {
         assert!(matches!(CublasLt::new(&Gpu::simulated().unwrap()), Err(Error::Unsupported { .. })));
+    }
+
+    #[test]
+    fn a_matrix_ends_behind_its_last_row() {
+        let shape = LtShape {
+            rows: 3,
+            columns: 8,
+            terms: 16,
+            a_transposed: true,
+            b_transposed: false,
+            f32_result: true,
+            adds: false,
+            epilogue: LtEpilogue::None,
+            strides: [0, 24, 8],
+        };
+        assert_eq!(shape.row_strides(), [3, 24, 8]);
+        assert_eq!(shape.spans(), [48, 15 * 24 + 8, 24]);
+        let turned = LtShape { a_transposed: false, b_transposed: true, strides: [20, 0, 10], ..shape };
+        assert_eq!(turned.spans(), [2 * 20 + 16, 128, 2 * 10 + 8]);
     }
 }

@@ -10,7 +10,7 @@ mod open;
 mod stream;
 mod tensor_map;
 
-pub use crate::cuda::{LtEpilogue, LtShape};
+pub use crate::cuda::{LtAlgorithm, LtEpilogue, LtShape};
 pub use crate::measurement::KernelResources;
 pub use buffer::{Buffer, Pinned};
 pub use cublas::Cublas;

@@ -42,6 +42,7 @@ pub use reference::{GptReference, reference_step, rounded_step};
 pub use shape::{GptShape, Tensor};
 
 use crate::ladder::{Rung, file, operator, rung};
+pub use crate::products::ChosenAlgorithms;
 use crate::products::{At, Into, Products, Sides};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, CublasLt, Event, Gpu, Graph, Kernel, LtEpilogue, LtExtra, TensorMap};
@@ -52,6 +53,8 @@ use std::ops::Range;
 
 /// Heads are filled up to a multiple of so many queries in what passes between attention's backward kernels.
 const PADDED: usize = 128;
+/// Keys that a block of attention's backward pass owns: the rung's KEYS.
+const DQ_KEYS: usize = 128;
 /// Rows of a tile of q.
 const Q_BOX: u32 = 64;
 /// Threads of a block of the kernels that go element by element.
@@ -99,6 +102,10 @@ pub struct GptSettings {
     pub parts: usize,
     /// The plain product in place of cuBLASLt's, on a GPU too.
     pub plain_products: bool,
+    /// The same bits in each run: blocks of attention's backward pass leave their parts of dq beside each other, and these are added up in
+    /// one order, where they add to one sum by atomics else, in any order. It takes a sum of dq for each 128 keys of the context. What is
+    /// left to chance then is the choice of the products' algorithms ([`GptTraining::chosen`]).
+    pub deterministic: bool,
     /// GPUs that train together, each on `batch` texts of its own ([`GptTraining::queue_with`]).
     pub ranks: usize,
 }
@@ -137,6 +144,7 @@ impl Default for GptSettings {
             gelu_in_product: true,
             parts: 132,
             plain_products: false,
+            deterministic: false,
             ranks: 1,
         }
     }
@@ -216,6 +224,8 @@ pub struct GptKernels {
     backward: Rung,
     /// KEYS of the forward pass; QUERIES and KEYS of the backward pass.
     tiles: [u32; 3],
+    /// Whether dq is added up in one order.
+    ordered: bool,
 }
 
 /// A constant of a file in place of the usual one, to try it: `("gpt_step/attention", "GROUPS", 2)`.
@@ -339,6 +349,18 @@ impl GptKernels {
     /// # Errors
     /// As [`GptKernels::compile`].
     pub fn compile_with(gpu: &Gpu, shape: &GptShape, constants: &[GptConstant]) -> Result<GptKernels> {
+        GptKernels::compile_all(gpu, shape, constants, false)
+    }
+
+    /// Those for [`GptSettings::deterministic`].
+    ///
+    /// # Errors
+    /// As [`GptKernels::compile`].
+    pub fn compile_deterministic(gpu: &Gpu, shape: &GptShape) -> Result<GptKernels> {
+        GptKernels::compile_all(gpu, shape, &[], true)
+    }
+
+    fn compile_all(gpu: &Gpu, shape: &GptShape, constants: &[GptConstant], ordered: bool) -> Result<GptKernels> {
         shape.check(1)?;
         let forward = rung("flash_attention/09_ping_pong")?.for_heads_of(HEAD)?;
         let backward = rung("flash_backward/06_warp_specialised")?.for_heads_of(HEAD)?;
@@ -367,6 +389,7 @@ impl GptKernels {
             let own = file(&format!("{path}.cu"))?;
             let source: Source =
                 operator.defines.iter().fold(own, |source, (name, _)| source.define(name, value(name)));
+            let source = if ordered && path == back { source.define("ORDERED", 1) } else { source };
             let module = gpu.compile(source)?;
             operator.kernels.iter().map(|name| Ok((*name, module.kernel(name)?))).collect()
         };
@@ -380,7 +403,7 @@ impl GptKernels {
         let tiles = [of(ahead, &forward, "KEYS"), value("QUERIES"), value("KEYS")];
         let backward = backward.reshaped(&[("QUERIES", value("QUERIES")), ("STAGES", value("STAGES"))]);
         let forward = forward.with_groups(of(ahead, &forward, "GROUPS"));
-        Ok(GptKernels { shape: *shape, named, forward, backward, tiles })
+        Ok(GptKernels { shape: *shape, named, forward, backward, tiles, ordered })
     }
 
     /// Whether these kernels take a model of this shape with so many texts at once, and this GPU runs them: nothing is compiled for
@@ -467,6 +490,11 @@ impl GptSettings {
         wanted.min(rows)
     }
 
+    /// How many sums of dq there are.
+    fn dq_areas(&self, shape: &GptShape) -> usize {
+        if self.deterministic { shape.context.div_ceil(DQ_KEYS) } else { 1 }
+    }
+
     /// The bytes that a trainer of this shape will hold, cuBLASLt's 64 MiB included.
     pub fn memory(&self, shape: &GptShape) -> GptMemory {
         let (c, t) = (shape.width(), self.batch * shape.context);
@@ -475,7 +503,8 @@ impl GptSettings {
         let padded = rows * shape.context.next_multiple_of(PADDED);
         let layer = t * c * 16 * 2 + 2 * 2 * t * 4 + rows * shape.context * 4;
         let pieces = self.accumulate;
-        let mut others = t * c * 2 * (1 + 1 + 3 + 4) + padded * (HEAD + 2) * 4 + pieces * (t * 4 * 6 + 4);
+        let mut others = t * c * 2 * (1 + 1 + 3 + 4) + pieces * (t * 4 * 6 + 4);
+        others += padded * (self.dq_areas(shape) * HEAD + 2) * 4;
         others += 3 * self.parts * 13 * c * 4 + WALKERS * 4 + 40;
         others += if self.plan == GptPlan::Operators { t * c * 2 } else { 0 };
         others += if self.plain_products { 0 } else { 64 << 20 };
@@ -500,7 +529,7 @@ impl GptTraining {
     /// [`Error::Invalid`] for a shape that the kernels do not take; [`Error::Unsupported`] on a GPU that is no Hopper, or without
     /// cuBLASLt; [`Error::OutOfMemory`]; those of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, shape: GptShape, settings: GptSettings) -> Result<GptTraining> {
-        GptTraining::with(gpu, &GptKernels::compile(gpu, &shape)?, settings)
+        GptTraining::with(gpu, &GptKernels::compile_all(gpu, &shape, &[], settings.deterministic)?, settings)
     }
 
     /// The same with kernels that are there already.
@@ -520,6 +549,13 @@ impl GptTraining {
             return Err(Error::invalid(
                 "gradients of several ranks that are also accumulated",
                 "each rank may take more texts at once: `accumulate: 1` and a larger `batch`",
+            ));
+        }
+        if settings.deterministic != kernels.ordered {
+            let (asked, are) = if settings.deterministic { ("", "not ") } else { ("not ", "") };
+            return Err(Error::invalid(
+                format!("a trainer that is {asked}deterministic, of kernels that are {are}so"),
+                "compile them by `GptKernels::compile_deterministic`, or call `GptTraining::new`, which does",
             ));
         }
         if settings.parts == 0 {
@@ -562,7 +598,8 @@ impl GptTraining {
             d_qkv: bf16(3 * t * c)?,
             d_h: bf16(4 * t * c)?,
             attention_rows: f32(2 * padded)?,
-            dq_sums: f32(padded * HEAD)?,
+            // Of the ordered ones each block writes what it has: where it has nothing, there is 0.
+            dq_sums: gpu.zeros(settings.dq_areas(&shape) * padded * HEAD)?,
             d_x_of_all: if settings.ranks > 1 { Some(bf16(settings.ranks * t * c)?) } else { None },
             parts: f32(3 * settings.parts * 13 * c)?,
             squares: f32(WALKERS)?,
@@ -638,6 +675,21 @@ impl GptTraining {
     /// The algorithm of each product, in words.
     pub fn choices(&self) -> Vec<String> {
         self.products.choices()
+    }
+
+    /// The algorithms of all products that have been made, to be kept: a run that goes on with them, and is
+    /// [`GptSettings::deterministic`], has the bits that it would have had. Nothing where products are plain.
+    pub fn chosen(&self) -> Option<ChosenAlgorithms> {
+        self.products.chosen()
+    }
+
+    /// Takes algorithms that were kept, in place of timing them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where they are of another GPU or another version of cuBLASLt: they are timed then.
+    pub fn choose(&mut self, chosen: &ChosenAlgorithms) -> Result<()> {
+        self.graph = None;
+        self.products.keep(chosen)
     }
 
     /// Begins with these parameters, in the order of [`GptShape::tensors`]; no step has been made.

@@ -42,11 +42,15 @@ fn the_reference_is_the_derivative_of_its_own_loss() {
 
 /// A step of that many texts, and its gradients, loss and update against f64.
 fn agrees(shape: GptShape, batch: usize, plan: GptPlan, loss_rows: usize) {
+    agrees_with(shape, GptSettings { batch, plan, loss_rows, parts: 3, ..GptSettings::default() });
+}
+
+fn agrees_with(shape: GptShape, settings: GptSettings) {
+    let GptSettings { batch, plan, .. } = settings;
     let gpu = Gpu::simulated().unwrap();
     let tokens = shape.random_tokens(batch, 4);
     let start = parameters(&shape);
     let exact = exact(&shape, &start, &tokens);
-    let settings = GptSettings { batch, plan, loss_rows, parts: 3, ..GptSettings::default() };
     let mut trainer = GptTraining::new(&gpu, shape, settings).unwrap();
     trainer.load(&start).unwrap();
     assert!(trainer.step(&AdamWConfig::default()).unwrap_err().to_string().contains("no batch yet"));
@@ -297,4 +301,17 @@ fn a_run_that_was_stopped_goes_on_bit_for_bit_in_another_trainer() {
     // Rows that fill the table up stay 0, so a file may leave them out.
     let GptState { parameters, m, v, .. } = other.state().unwrap();
     assert!([parameters, m, v].iter().all(|all| all[filled.clone()].iter().all(|x| *x == 0.0)));
+}
+
+#[test]
+fn dq_in_one_order_is_the_same_sum() {
+    // Two blocks of keys, of which the first queries see one.
+    let shape = GptShape { layers: 1, heads: 1, vocabulary: 77, context: 150 };
+    let settings = GptSettings { batch: 2, deterministic: true, parts: 3, ..GptSettings::default() };
+    assert!(settings.memory(&shape).bytes() > GptSettings { deterministic: false, ..settings }.memory(&shape).bytes());
+    agrees_with(shape, settings);
+    let gpu = Gpu::simulated().unwrap();
+    let kernels = GptKernels::compile(&gpu, &SMALL).unwrap();
+    let text = GptTraining::with(&gpu, &kernels, settings).unwrap_err().to_string();
+    assert!(text.contains("compile_deterministic"), "{text}");
 }

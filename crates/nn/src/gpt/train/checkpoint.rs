@@ -6,6 +6,7 @@ use crate::gpt::{Config, Text, Tokenizer, Tokens, Weights};
 use crate::tensors::{HostTensor, TensorFile, write_tensors};
 use candle_core::DType;
 use gpulab::error::{Error, Result};
+use gpulab_kernels::gpt_step::ChosenAlgorithms;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -43,6 +44,8 @@ pub struct GptCheckpoint {
     pub m: Weights,
     /// AdamW's second moments.
     pub v: Weights,
+    /// How the kernels' products were computed: with these algorithms the next steps have the same bits.
+    pub algorithms: Option<ChosenAlgorithms>,
 }
 
 impl GptCheckpoint {
@@ -58,6 +61,7 @@ impl GptCheckpoint {
             parameters,
             m,
             v,
+            algorithms: None,
         }
     }
 
@@ -92,7 +96,8 @@ impl GptCheckpoint {
     }
 
     fn metadata(&self) -> BTreeMap<String, String> {
-        let GptTrainConfig { config, batch, accumulate, steps, rate, warm_up, clip, short, dtype, seed } = self.plan;
+        let GptTrainConfig { config, batch, accumulate, steps, rate, warm_up, clip, short, dtype, seed, deterministic } =
+            self.plan;
         // `{:e}` gives the same f64 back.
         let numbers = [("rate", format!("{rate:e}")), ("clip", format!("{clip:e}")), ("short", format!("{short:e}"))];
         let counts = [
@@ -109,9 +114,17 @@ impl GptCheckpoint {
             ("dtype", dtype.as_str().to_string()),
             ("tokenizer", self.tokenizer.to_json().unwrap_or_default()),
             ("engine", self.engine.clone()),
+            ("deterministic", deterministic.to_string()),
         ];
+        let algorithms = self.algorithms.iter().map(|chosen| ("algorithms", chosen.to_string()));
         let counts = counts.map(|(name, count)| (name, count.to_string()));
-        counts.into_iter().chain(numbers).chain(words).map(|(name, value)| (name.to_string(), value)).collect()
+        counts
+            .into_iter()
+            .chain(numbers)
+            .chain(words)
+            .chain(algorithms)
+            .map(|(name, value)| (name.to_string(), value))
+            .collect()
     }
 
     /// Reads what [`GptCheckpoint::write`] wrote.
@@ -144,6 +157,8 @@ impl GptCheckpoint {
             short: number("short")?,
             dtype: if word("dtype")? == DType::BF16.as_str() { DType::BF16 } else { DType::F32 },
             seed: word("seed")?.parse().map_err(|_| wrong("`seed` is no number".to_string()))?,
+            // Files of before there was a choice have none.
+            deterministic: file.metadata.get("deterministic").is_some_and(|word| word == "true"),
         };
         let (text, step) = (word("text")?.clone(), number("step")? as u64);
         // Of before there was another one.
@@ -163,6 +178,7 @@ impl GptCheckpoint {
         }
         let [parameters, m, v] = parts.map(|part| Weights::from_file(plan.config, part));
         let (parameters, m, v) = (parameters?, m?, v?);
-        Ok(GptCheckpoint { plan, step, losses, text, tokenizer, engine, parameters, m, v })
+        let algorithms = file.metadata.get("algorithms").map(|text| text.parse()).transpose()?;
+        Ok(GptCheckpoint { plan, step, losses, text, tokenizer, engine, parameters, m, v, algorithms })
     }
 }

@@ -16,12 +16,15 @@ use rayon::prelude::*;
 /// A training run on the course's own kernels: weights and activations in bf16, parameters, gradients and moments in f32. It reads the
 /// same pieces in the same order as [`GptTrainer`](super::GptTrainer), and its losses differ by rounding.
 ///
-/// State and order are the same bits after a checkpoint. So are steps in the simulator; on a GPU attention's backward pass adds up
-/// in any order, and cuBLASLt's algorithms are chosen by a clock, so the last bits of its sums may differ.
+/// State and order are the same bits after a checkpoint. So are steps in the simulator, and on a GPU with a plan that is
+/// [`deterministic`](GptTrainConfig::deterministic): the checkpoint then also says by which of cuBLASLt's algorithms each product was computed, which a
+/// clock has chosen. Without it attention's backward pass adds up in any order, so the last bits of its sums differ from run to run.
 #[derive(Debug)]
 pub struct KernelTrainer {
     run: GptRun,
     training: GptTraining,
+    /// Why the run has not the bits that it would have had.
+    note: Option<String>,
 }
 
 impl KernelTrainer {
@@ -66,20 +69,35 @@ impl KernelTrainer {
         let shape = shape(checkpoint.plan.config)?;
         let [parameters, m, v] = [&checkpoint.parameters, &checkpoint.m, &checkpoint.v].map(|all| flat(&shape, all));
         trainer.training.restore(&GptState { parameters, m, v, step: checkpoint.step })?;
+        trainer.note = match &checkpoint.algorithms {
+            Some(chosen) => trainer.training.choose(chosen).err().map(|error| error.to_string()),
+            // Plain products have no choice.
+            None if trainer.training.chosen().is_none() => None,
+            None => Some(
+                "the checkpoint does not say by which algorithms its products were computed: they are timed anew"
+                    .to_string(),
+            ),
+        };
         Ok(trainer)
     }
 
     fn with(run: GptRun, gpu: &Gpu) -> Result<KernelTrainer> {
         KernelTrainer::takes(gpu, &run.plan)?;
-        let GptTrainConfig { config, batch, accumulate, .. } = run.plan;
-        let settings = GptSettings { batch, accumulate, ..GptSettings::default() };
+        let GptTrainConfig { config, batch, accumulate, deterministic, .. } = run.plan;
+        let settings = GptSettings { batch, accumulate, deterministic, ..GptSettings::default() };
         let training = GptTraining::new(gpu, shape(config)?, settings)?;
-        Ok(KernelTrainer { run, training })
+        Ok(KernelTrainer { run, training, note: None })
     }
 
     /// What makes the steps.
     pub fn training(&self) -> &GptTraining {
         &self.training
+    }
+
+    /// Why the steps from here on may have other bits than those of a run that was not stopped, where something is known that the
+    /// plan does not say.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 }
 
@@ -126,7 +144,8 @@ impl GptEngine for KernelTrainer {
         let (shape, config) = (self.training.shape(), self.run.plan.config);
         let GptState { parameters, m, v, .. } = self.training.state()?;
         let state = [named(shape, config, &parameters)?, named(shape, config, &m)?, named(shape, config, &v)?];
-        Ok(GptCheckpoint::of(&self.run, self.name(), state))
+        let algorithms = self.training.chosen();
+        Ok(GptCheckpoint { algorithms, ..GptCheckpoint::of(&self.run, self.name(), state) })
     }
 
     fn device(&self) -> Device {

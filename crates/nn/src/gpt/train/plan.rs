@@ -34,6 +34,9 @@ pub struct GptTrainConfig {
     pub dtype: DType,
     /// What the first weights and the choice of pieces follow from.
     pub seed: u64,
+    /// The same bits in each run on the course's kernels, for a few hundredths of its speed: see
+    /// [`GptSettings::deterministic`](gpulab_kernels::gpt_step::GptSettings::deterministic).
+    pub deterministic: bool,
 }
 
 impl Default for GptTrainConfig {
@@ -50,6 +53,7 @@ impl Default for GptTrainConfig {
             short: 0.75,
             dtype: DType::F32,
             seed: 1,
+            deterministic: false,
         }
     }
 }
@@ -67,6 +71,7 @@ impl GptTrainConfig {
         short: 0.0,
         dtype: DType::BF16,
         seed: 1,
+        deterministic: false,
     };
 
     /// The learning rate of a step, from 0: up in a line, then down along half a cosine.

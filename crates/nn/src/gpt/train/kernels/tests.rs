@@ -157,3 +157,58 @@ fn a_whole_run_on_kernels_can_be_generated_with() {
     });
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_deterministic_run_on_a_gpu_goes_on_bit_for_bit() {
+    let gpu = Gpu::open_index(0).unwrap();
+    let config = Config { n_layer: 4, n_head: 6, n_embd: 384, n_ctx: 512, vocab_size: 257 };
+    let plan = GptTrainConfig { config, batch: 4, steps: 40, rate: 1e-3, deterministic: true, ..plan() };
+    let text = Text { train: text().train.repeat(20), held_out: text().held_out.repeat(20), ..text() };
+    let path = folder("gpu").join("checkpoint.safetensors");
+    let mut whole = KernelTrainer::new(plan, Tokens::new(&text, Tokenizer::Bytes).unwrap(), &gpu).unwrap();
+    for step in 0..plan.steps {
+        if step == plan.steps / 2 {
+            whole.checkpoint().unwrap().write(&path).unwrap();
+        }
+        whole.step().unwrap();
+    }
+    let kept = GptCheckpoint::read(&path).unwrap();
+    assert!(kept.algorithms.is_some() && kept.plan.deterministic);
+    // Nothing is timed anew: the algorithms come from the file. Twice, so that chance would have to be right twice.
+    for _ in 0..2 {
+        let mut resumed = KernelTrainer::from_checkpoint(&kept, &text, &gpu).unwrap();
+        assert_eq!(resumed.note(), None);
+        while resumed.run().step < plan.steps {
+            resumed.step().unwrap();
+        }
+        assert_eq!(resumed.checkpoint().unwrap().algorithms, whole.checkpoint().unwrap().algorithms);
+        assert!(bits(&resumed.checkpoint().unwrap()) == bits(&whole.checkpoint().unwrap()), "the runs' ends differ");
+    }
+    // Another version of the library is named.
+    let chosen = kept.algorithms.as_ref().unwrap();
+    let other = gpulab_kernels::gpt_step::ChosenAlgorithms { version: 1, ..chosen.clone() };
+    let other = GptCheckpoint { algorithms: Some(other), ..kept };
+    let resumed = KernelTrainer::from_checkpoint(&other, &text, &gpu).unwrap();
+    assert!(resumed.note().unwrap().contains("with cuBLASLt 1"), "{:?}", resumed.note());
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+}
+
+#[test]
+fn a_checkpoint_says_whether_and_how_a_run_is_the_same_each_time() {
+    let path = folder("deterministic").join("checkpoint.safetensors");
+    let plan = GptTrainConfig { deterministic: true, ..plan() };
+    let mut own = trainer(plan);
+    own.step().unwrap();
+    let mut kept = own.checkpoint().unwrap();
+    // Of plain products there is none.
+    assert_eq!(kept.algorithms, None);
+    kept.algorithms = Some("NVIDIA H200\n130100\n1x2x3 1 2 3 4 5 6 7 8\n".parse().unwrap());
+    kept.write(&path).unwrap();
+    let read = GptCheckpoint::read(&path).unwrap();
+    assert_eq!((read.plan, &read.algorithms), (plan, &kept.algorithms));
+    let resumed = KernelTrainer::from_checkpoint(&read, &text(), &Gpu::simulated().unwrap()).unwrap();
+    assert_eq!(resumed.note(), None);
+    assert!(resumed.training().settings().deterministic);
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+}
