@@ -117,6 +117,34 @@ def training(table: Path, facts: Facts) -> str:
     )
 
 
+def lora_step(table: Path, facts: Facts) -> str:
+    """Each way's step, and what was compared before."""
+    every = rows(table)
+    other = {(row["work"], row["what"], row["metric"]): row["value"] for row in every}
+
+    def step(row: Row) -> list[str]:
+        key = (row["work"], row["what"])
+        memory = other.get((*key, "memory at the peak"))
+        return [
+            *key,
+            f"{float(row['value']):.2f}",
+            f"{float(row['p10']):.2f} to {float(row['p90']):.2f}",
+            f"{float(other[(*key, 'tokens a second')]):,.0f}",
+            row["ratio"],
+            f"{float(other[(*key, 'a step, by QLoRA' + chr(39) + 's')]):.3f}",
+            f"{float(memory):.2f}" if memory else "",
+        ]
+
+    told = ("loss", "gradients", "the worst", "first loss", "last loss", "largest", "kernels")
+    return filled(
+        "lora_step",
+        table,
+        facts,
+        steps=lines(step(row) for row in every if row["metric"] == "a step"),
+        checks=lines(columns(row, "work what metric value") for row in every if row["metric"].startswith(told)),
+    )
+
+
 def export(table: Path, facts: Facts) -> str:
     """What ran where, latency and throughput over the batch, and who was missing."""
     every = rows(table)

@@ -9,6 +9,7 @@
 //! | [`counters`] | what the simulator counts of each rung, side by side |
 //! | [`engine`] | a token of a language model at the speed of its memory |
 //! | [`gpt_step`] | a training step of GPT-2 |
+//! | [`lora_step`] | a training step of a Llama's adapters, beside frozen weights in bf16 or four bits |
 //! | [`sparse`] | how sparse matrices lie in memory: CSR, blocks, 2:4 |
 //! | [`code`] | a kernel's source, and what changed between two, as listings in colour |
 //!
@@ -20,6 +21,7 @@ pub mod engine;
 pub mod gpt_step;
 pub mod ladder;
 pub mod ladders;
+pub mod lora_step;
 mod picture;
 mod products;
 pub mod run;

@@ -204,6 +204,42 @@ pub const OPERATORS: &[Operator] = &[
         needs: (8, 0),
         ..Operator::PLAIN
     },
+    // `lora_step` puts in the constants of its model; these are of SmolLM2 with 135 million parameters.
+    Operator {
+        path: "lora_step/heads",
+        kernels: &["lora_to_heads", "lora_from_heads", "lora_gather", "lora_scatter"],
+        defines: &[("HEADS", 9), ("KV_HEADS", 3), ("WIDTH", 576), ("THREADS", 256)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "lora_step/norm",
+        kernels: &["lora_embed", "lora_norm", "lora_norm_backward"],
+        defines: &[("WIDTH", 576), ("THREADS", 256)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "lora_step/swiglu",
+        kernels: &["lora_swiglu", "lora_swiglu_backward"],
+        defines: &[("WIDTH", 1536), ("THREADS", 256)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "lora_step/unpack",
+        kernels: &["lora_unpack"],
+        defines: &[("THREADS", 256)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "lora_step/update",
+        kernels: &["lora_squares", "lora_adamw"],
+        defines: &[("THREADS", 256)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
     Operator {
         path: "table/compact",
         kernels: &["compact_u32", "compact_f32"],

@@ -75,14 +75,18 @@ pub struct BackwardInputs<'a> {
 }
 
 /// What it writes: the gradients, and room that passes from kernel to kernel.
-struct Outputs<'a> {
-    dq: &'a mut Buffer<u16>,
-    dk: &'a mut Buffer<u16>,
-    dv: &'a mut Buffer<u16>,
-    /// log-sum-exp of each query of a head, then delta of each.
-    rows: &'a mut Buffer<f32>,
+#[derive(Debug)]
+pub struct BackwardOutputs<'a> {
+    /// Of `q`'s shape.
+    pub dq: &'a mut Buffer<u16>,
+    /// Of `k`'s shape.
+    pub dk: &'a mut Buffer<u16>,
+    /// Of `v`'s shape.
+    pub dv: &'a mut Buffer<u16>,
+    /// log-sum-exp of each query of a head, then delta of each: [`FlashBackward::room`] says how many numbers.
+    pub rows: &'a mut Buffer<f32>,
     /// Sums of dq, where blocks add to each other's.
-    sums: Option<&'a mut Buffer<f32>>,
+    pub sums: Option<&'a mut Buffer<f32>>,
 }
 
 impl std::fmt::Debug for FlashBackward {
@@ -187,7 +191,7 @@ impl FlashBackward {
             true => Some(self.gpu.poison(padded * shape.width)?),
             false => None,
         };
-        let outputs = Outputs { dq: &mut dq, dk: &mut dk, dv: &mut dv, rows: &mut rows, sums: sums.as_mut() };
+        let outputs = BackwardOutputs { dq: &mut dq, dk: &mut dk, dv: &mut dv, rows: &mut rows, sums: sums.as_mut() };
         self.launch(&mut Launches::queue(), inputs, outputs, shape)?;
         Ok([dq, dk, dv])
     }
@@ -199,7 +203,23 @@ impl FlashBackward {
     /// As [`FlashBackward::gradients`].
     pub fn forward(&self, [q, k, v]: [&Buffer<u16>; 3], shape: AttentionShape) -> Result<(Buffer<u16>, Buffer<f32>)> {
         let (mut o, mut lse) = (self.gpu.poison(shape.q_numbers())?, self.gpu.poison(shape.rows())?);
-        flash_attention::fits(shape, [q, k, v, &o])?;
+        self.forward_into([q, k, v], &mut o, &mut lse, shape)?;
+        Ok((o, lse))
+    }
+
+    /// The same into arrays that are there; what is compiled when it is first asked for is so then.
+    ///
+    /// # Errors
+    /// As [`FlashBackward::gradients`].
+    pub fn forward_into(
+        &self,
+        [q, k, v]: [&Buffer<u16>; 3],
+        o: &mut Buffer<u16>,
+        lse: &mut Buffer<f32>,
+        shape: AttentionShape,
+    ) -> Result<()> {
+        flash_attention::fits(shape, [q, k, v, o])?;
+        lengths("attention", &[("lse", lse.len(), shape.rows())])?;
         let at = known_width(shape.width)?;
         let forward = match self.forward[at].get() {
             Some(forward) => forward,
@@ -208,9 +228,42 @@ impl FlashBackward {
                 self.forward[at].get_or_init(|| compiled)
             }
         };
-        let arrays = (q, k, v, &mut o);
-        flash_attention::launch(forward, &mut Launches::queue(), arrays, Some(&mut lse), shape, self.causal)?;
-        Ok((o, lse))
+        flash_attention::launch(forward, &mut Launches::queue(), (q, k, v, o), Some(lse), shape, self.causal)
+    }
+
+    /// How many numbers `rows` and `sums` of [`BackwardOutputs`] have; 0 of a rung that needs no sums.
+    ///
+    /// # Errors
+    /// As [`FlashBackward::gradients`].
+    pub fn room(&self, shape: AttentionShape) -> Result<[usize; 2]> {
+        let padded = padded(shape);
+        Ok([2 * padded, if self.adds(shape.width)? { padded * shape.width } else { 0 }])
+    }
+
+    /// As [`FlashBackward::gradients`], into arrays that are there: nothing is allocated, so that a graph may take it in.
+    ///
+    /// # Errors
+    /// As [`FlashBackward::gradients`]; [`Error::LengthMismatch`] for room that is too small.
+    pub fn gradients_into(
+        &self,
+        inputs: BackwardInputs<'_>,
+        outputs: BackwardOutputs<'_>,
+        shape: AttentionShape,
+    ) -> Result<()> {
+        let [rows, sums] = self.room(shape)?;
+        let given = outputs.sums.as_ref().map_or(0, |sums| sums.len());
+        let kv = shape.kv_numbers();
+        lengths(
+            "attention's backward pass",
+            &[
+                ("rows", outputs.rows.len(), rows),
+                ("sums", given, sums),
+                ("dq", outputs.dq.len(), shape.q_numbers()),
+                ("dk", outputs.dk.len(), kv),
+                ("dv", outputs.dv.len(), kv),
+            ],
+        )?;
+        self.launch(&mut Launches::queue(), inputs, outputs, shape)
     }
 
     fn forward_kernel(&self, width: usize) -> Result<Loaded> {
@@ -249,14 +302,14 @@ impl FlashBackward {
         let [dq, dk, dv, rows, more @ ..] = outputs else { return Err(wrong_arrays(given)) };
         let (dq, dk, dv, rows) = (dq.bf16_mut()?, dk.bf16_mut()?, dv.bf16_mut()?, rows.f32_mut()?);
         let sums = more.first_mut().map(Array::f32_mut).transpose()?;
-        self.launch(launches, inputs, Outputs { dq, dk, dv, rows, sums }, shape)
+        self.launch(launches, inputs, BackwardOutputs { dq, dk, dv, rows, sums }, shape)
     }
 
     fn launch(
         &self,
         launches: &mut Launches,
         inputs: BackwardInputs<'_>,
-        outputs: Outputs<'_>,
+        outputs: BackwardOutputs<'_>,
         shape: AttentionShape,
     ) -> Result<()> {
         let BackwardInputs { q, k, v, o, d_o, lse } = inputs;
@@ -264,7 +317,7 @@ impl FlashBackward {
         let expected = [("d_o", d_o.len(), shape.q_numbers()), ("lse", lse.len(), shape.rows())];
         lengths("attention's backward pass", &expected)?;
         let Kernels { main, prepare, round, threads } = self.kernels(shape.width)?;
-        let Outputs { dq, dk, dv, rows, sums } = outputs;
+        let BackwardOutputs { dq, dk, dv, rows, sums } = outputs;
         let AttentionShape { batch, q_heads, kv_heads, length, width } = shape;
         let (heads, kv_heads_all) = (batch * q_heads, batch * kv_heads);
         let (tokens, group) = (length as i32, (q_heads / kv_heads) as i32);

@@ -32,7 +32,7 @@ pub(crate) use errors::wrong;
 use errors::{lengths, wrong_size};
 pub(crate) use flash_attention::known_width;
 pub use flash_attention::{FlashAttention, WIDTHS};
-pub use flash_backward::{BackwardInputs, FlashBackward};
+pub use flash_backward::{BackwardInputs, BackwardOutputs, FlashBackward};
 pub use matmul::Matmul;
 pub use matmul_bf16::MatmulBf16;
 pub use norm::{EPSILON, Norm, NormInputs};

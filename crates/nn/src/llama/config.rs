@@ -27,6 +27,19 @@ pub struct LlamaConfig {
 }
 
 impl LlamaConfig {
+    /// SmolLM2-135M's.
+    pub const SMOLLM2_135M: LlamaConfig = LlamaConfig {
+        layers: 30,
+        heads: 9,
+        kv_heads: 3,
+        width: 576,
+        inner: 1536,
+        context: 8192,
+        vocabulary: 49_152,
+        rope_base: 100_000.0,
+        epsilon: 1e-5,
+    };
+
     /// Reads it from the metadata.
     ///
     /// # Errors

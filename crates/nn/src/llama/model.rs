@@ -94,6 +94,70 @@ impl Llama {
         Ok(llama)
     }
 
+    /// A model of that shape with random weights, in f32, which are numbers of bf16 too: a step takes as long as that of a trained one.
+    ///
+    /// # Errors
+    /// What candle says.
+    pub fn random(config: LlamaConfig, device: &Device, seed: u64) -> Result<Llama> {
+        let mut number = seed;
+        let mut draw = |shape: [usize; 2]| -> Result<Matrix> {
+            number += 1;
+            // A row's product with numbers around 1 is around 1.
+            let bound = (3.0 / shape[1] as f32).sqrt();
+            let round = |x: f32| half::bf16::from_f32(bound * x).to_f32();
+            let values = gpulab::cpu::random_f32(shape[0] * shape[1], number).into_iter().map(round).collect();
+            Ok(Matrix::Dense(Tensor::from_vec(values, &shape, device)?))
+        };
+        let norm = || -> Result<Norm> {
+            Ok(Norm { weight: Tensor::ones(config.width, DType::F32, device)?, epsilon: config.epsilon })
+        };
+        let embedding = draw([config.vocabulary, config.width])?;
+        let mut layer = |_| -> Result<Layer> {
+            let matrices = Projection::ALL.iter().map(|of| draw(of.shape(&config))).collect::<Result<_>>()?;
+            Ok(Layer { norm_1: norm()?, norm_2: norm()?, matrices })
+        };
+        Ok(Llama {
+            last: embedding.clone(),
+            embedding,
+            layers: (0..config.layers).map(&mut layer).collect::<Result<_>>()?,
+            last_norm: norm()?,
+            rope: rope_tables(&config, device, DType::F32)?,
+            config,
+            precision: WeightDtype::Dense(DType::F32),
+            device: device.clone(),
+            cpu: None,
+        })
+    }
+
+    /// The same weights in f32 on another device.
+    ///
+    /// # Errors
+    /// What candle says.
+    pub fn on(&self, device: &Device) -> Result<Llama> {
+        let here = |matrix: &Matrix| -> Result<Matrix> {
+            Ok(Matrix::Dense(matrix.dense()?.to_dtype(DType::F32)?.to_device(device)?))
+        };
+        let norm = |norm: &Norm| -> Result<Norm> {
+            Ok(Norm { weight: norm.weight.to_dtype(DType::F32)?.to_device(device)?, epsilon: norm.epsilon })
+        };
+        let layer = |layer: &Layer| -> Result<Layer> {
+            let matrices = layer.matrices.iter().map(here).collect::<Result<_>>()?;
+            Ok(Layer { norm_1: norm(&layer.norm_1)?, norm_2: norm(&layer.norm_2)?, matrices })
+        };
+        let embedding = here(&self.embedding)?;
+        Ok(Llama {
+            last: if self.last.is_same(&self.embedding) { embedding.clone() } else { here(&self.last)? },
+            embedding,
+            layers: self.layers.iter().map(layer).collect::<Result<_>>()?,
+            last_norm: norm(&self.last_norm)?,
+            rope: rope_tables(&self.config, device, DType::F32)?,
+            config: self.config,
+            precision: WeightDtype::Dense(DType::F32),
+            device: device.clone(),
+            cpu: None,
+        })
+    }
+
     /// The model as the CPU's own steps need it; nothing where a matrix is of another kind.
     fn on_cpu(&self) -> Result<Option<Arc<CpuLlama>>> {
         let packed = |matrix: &Matrix| match matrix {

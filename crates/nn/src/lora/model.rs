@@ -217,6 +217,29 @@ impl TunedLlama {
         Ok(merged)
     }
 
+    /// A layer's matrix as it is frozen, with its adapter; nothing where it is free or has none.
+    pub(super) fn adapted(&self, layer: usize, of: Projection) -> Option<&LoraLinear> {
+        match &self.layers[layer].matrices[of as usize] {
+            Matrix::Adapted(adapter) => Some(adapter),
+            _ => None,
+        }
+    }
+
+    /// The factors of both norms of each layer, then of the last norm.
+    pub(super) fn norms(&self) -> impl Iterator<Item = &Tensor> {
+        self.layers.iter().flat_map(|layer| &layer.norms).chain([&self.last_norm])
+    }
+
+    /// The table of tokens; nothing where another matrix gives the logits.
+    pub(super) fn tied_table(&self) -> Option<&Tensor> {
+        if self.last.id() == self.embedding.id() { Some(&self.embedding) } else { None }
+    }
+
+    /// cos and sin of RoPE's angles.
+    pub(super) fn turns(&self) -> &(Tensor, Tensor) {
+        &self.rope
+    }
+
     /// candle looks gradients up by numbers that each cell of a notebook counts anew ([`reserve_tensor_ids`]).
     pub(super) fn reserve_ids<'a>(&'a self, more: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
         let mut all: Vec<&Tensor> = vec![&self.embedding, &self.last_norm, &self.last, &self.rope.0, &self.rope.1];

@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::llama::tiny::{CONFIG, TinyFile};
-use crate::llama::{ChatModel, Llama, Projection, WeightDtype};
+use crate::llama::{ChatModel, Llama, LlamaConfig, Projection, WeightDtype};
 use crate::quantize::{Nf4Matrix, WeightMatrix};
 use crate::tensors::TensorFile;
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
 use candle_core::{DType, Device, Module, Tensor, Var};
+use gpulab_kernels::gpt_step::AdamWConfig;
+use gpulab_kernels::lora_step::LoraSettings;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -570,4 +572,88 @@ fn four_bits_cost_what_the_format_says() {
     let matrix = Nf4Matrix::new(WeightMatrix { values: &values, columns: 256 }, true).unwrap();
     let frozen = FrozenWeight::Nf4(Arc::new(matrix.clone()), Device::Cpu);
     assert_eq!((frozen.bytes(), frozen.shape()), (matrix.bytes(), [256, 256]));
+}
+
+// ----------------------------------------------------------------------
+// The same on the course's own kernels.
+
+/// Heads of 64, and matrices of which NF4's blocks and the kernels' tiles are no divisors of the whole.
+const NARROW: LlamaConfig = LlamaConfig {
+    layers: 2,
+    heads: 3,
+    kv_heads: 1,
+    width: 192,
+    inner: 320,
+    context: 64,
+    vocabulary: 101,
+    rope_base: 10_000.0,
+    epsilon: 1e-5,
+};
+
+#[test]
+fn kernels_have_the_gradients_of_candle_within_rounding() {
+    let llama = Llama::random(NARROW, &Device::Cpu, 5).unwrap();
+    let training = lora(4, &Projection::ALL, 0..2);
+    let (batch, length) = (2, 33);
+    let tokens: Vec<u32> = (0..batch * (length + 1)).map(|at| (at * at + 7 * at) as u32 % 101).collect();
+    let part = |from: usize| -> Vec<u32> {
+        tokens.chunks(length + 1).flat_map(|text| &text[from..from + length]).copied().collect()
+    };
+    for base in [Base::Bf16, Base::Nf4] {
+        let model = TunedLlama::new(&llama, base, training.clone()).unwrap();
+        for (at, (.., adapter)) in model.adapters().enumerate() {
+            // Of zeros in B the gradients of A would be 0.
+            let b = (random(adapter.b().dims(), at as u64) * 0.1).unwrap();
+            adapter.b().set(&b).unwrap();
+        }
+        let settings = LoraSettings { batch, length, graph: false, plain_products: true };
+        let mut own = KernelTuner::new(&gpulab::gpu::Gpu::simulated().unwrap(), &model, settings).unwrap();
+        own.set_batch(&tokens).unwrap();
+        let adamw = AdamWConfig { rate: 1e-2, betas: (0.9, 0.999), epsilon: 1e-8, decay: 0.0, clip: 0.0 };
+        let result = own.step(&adamw).unwrap();
+        // candle, in f32 throughout.
+        let input = Tensor::from_vec(part(0), (batch, length), &Device::Cpu).unwrap();
+        let rows = Tensor::arange(0, (batch * length) as u32, &Device::Cpu).unwrap();
+        let targets = Tensor::from_vec(part(1), batch * length, &Device::Cpu).unwrap();
+        let logits = model.logits(&model.behind(&model.before(&input).unwrap()).unwrap(), &rows).unwrap();
+        let loss = cross_entropy(&logits, &targets).unwrap();
+        let gradients = loss.backward().unwrap();
+        let loss = loss.to_scalar::<f32>().unwrap();
+        assert!((result.loss - loss).abs() < 0.01 * loss, "{}: {} for {loss}", base.name(), result.loss);
+        let given = own.training().gradients().unwrap();
+        let (mut squares, before) = (0.0_f64, model.adapters().map(|(.., one)| values(one.a())).collect::<Vec<_>>());
+        for (layer, of, adapter) in model.adapters() {
+            let (a, b) = &given[layer][of as usize];
+            for (what, var, own) in [("A", adapter.a(), a), ("B", adapter.b(), b)] {
+                let exact = values(gradients.get(var).unwrap());
+                let size = exact.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
+                let off = exact.iter().zip(own).map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>();
+                squares += size;
+                assert!(
+                    size > 0.0 && (off / size).sqrt() < 0.03,
+                    "{} {what} {layer} {of:?}: {}",
+                    base.name(),
+                    (off / size).sqrt()
+                );
+            }
+        }
+        let norm = squares.sqrt();
+        assert!((f64::from(result.norm) - norm).abs() < 0.02 * norm, "{} for {norm}", result.norm);
+        // AdamW's first step goes as far as the rate, against each gradient's sign; the same numbers come back to the model.
+        own.write_back(&model).unwrap();
+        for ((.., adapter), before) in model.adapters().zip(before) {
+            let moved = values(adapter.a()).iter().zip(&before).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+            assert!((moved - 1e-2).abs() < 1e-3, "{moved}");
+        }
+        // And the next step sees them, among the weights too.
+        let next = own.step(&adamw).unwrap();
+        assert!(next.loss < result.loss, "{} after {}", next.loss, result.loss);
+        let logits = model.logits(&model.behind(&model.before(&input).unwrap()).unwrap(), &rows).unwrap();
+        let wanted = cross_entropy(&logits, &targets).unwrap().to_scalar::<f32>().unwrap();
+        assert!((next.loss - wanted).abs() < 0.01 * wanted, "{} for {wanted}", next.loss);
+    }
+    let some = TunedLlama::new(&llama, Base::Bf16, lora(4, &[Projection::Q], 0..2)).unwrap();
+    let settings = LoraSettings { batch, length, graph: false, plain_products: true };
+    let text = KernelTuner::new(&gpulab::gpu::Gpu::simulated().unwrap(), &some, settings).unwrap_err().to_string();
+    assert!(text.contains("each matrix of each layer"), "{text}");
 }

@@ -124,6 +124,14 @@ impl Nf4Matrix {
             }
     }
 
+    /// Codes, 8-bit scales, the scales of those, and the mean that all scales are apart from; nothing without double quantization.
+    pub(crate) fn double_quantized(&self) -> Option<(&[u8], &[u8], &[f32], f32)> {
+        match &self.scales {
+            Scales::Plain(_) => None,
+            Scales::Double { codes, of_group, mean } => Some((&self.codes, codes, of_group, *mean)),
+        }
+    }
+
     /// A part of the matrix, row after row.
     ///
     /// # Panics
