@@ -5,7 +5,7 @@
 const int HEAD = 64;
 const int COLUMNS = (HEADS + 2 * KV_HEADS) * HEAD;
 
-// Where eight numbers of a head lie: `heads` of each text, a head's tokens one behind the other.
+// Where eight neighbours within a head lie: `heads` of each text, a head's tokens one behind the other.
 __device__ __forceinline__ size_t in_heads(int row, int head, int heads, int column, int length) {
     return (((size_t)(row / length) * heads + head) * length + row % length) * HEAD + column;
 }

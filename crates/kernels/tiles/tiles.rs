@@ -106,7 +106,7 @@ pub trait Left: Copy {
     fn times<S: Sums>(self, b: impl Right, sums: &mut S, group: u32, part: usize, keep: bool);
 }
 
-// Descriptors count in 16 bytes: 16 rows of a panel are 128 of them, 16 columns 2. A panel has 8 a row.
+// Descriptors count in 16 bytes: 16 rows of a panel are 128 of them, 16 columns 2. A row of a panel has 8.
 impl<const R: usize, const C: usize> Tile<R, C> {
     #[inline(always)]
     fn part(self, part: usize) -> u64 {
@@ -415,7 +415,7 @@ fn start_parts<S: Sums, B: Right>(sums: &mut S, a: impl Left, b: B, group: u32, 
     }
 }
 
-/// Runs a program: warpgroup 0 fetches, with SPARE registers a thread, and GROUPS others compute, with REGISTERS.
+/// Runs a program: warpgroup 0 fetches, with SPARE registers per thread, and GROUPS others compute, with REGISTERS.
 #[inline(always)]
 pub fn run(program: impl Program, output: u32) {
     if thread_x() == 0 {

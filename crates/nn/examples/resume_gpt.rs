@@ -51,6 +51,6 @@ fn main() -> gpulab::Result<()> {
         }
     }
     let ms = begun.elapsed().as_secs_f64() * 1e3 / (steps - first).max(1) as f64;
-    eprintln!("{ms:.1} ms a step, checkpoints with it");
+    eprintln!("{ms:.1} ms per step, checkpoints with it");
     Ok(())
 }
