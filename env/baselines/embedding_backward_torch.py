@@ -44,7 +44,9 @@ def main() -> None:
                 ms.append(timed(call, 4))
         whole, filled = (statistics.median(ms) for ms in samples.values())
         same = torch.equal(backward(), backward())
-        print(f"{name:>12}: {whole:.3f} ms, of which zeros {filled:.3f}; the same bits twice: {'yes' if same else 'no'}")
+        print(
+            f"{name:>12}: {whole:.3f} ms, of which zeros {filled:.3f}; the same bits twice: {'yes' if same else 'no'}"
+        )
 
 
 if __name__ == "__main__":

@@ -51,9 +51,7 @@ class Way:
         self.adamw = torch.optim.AdamW(
             self.learning, lr=asked["rate"], betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, fused=True
         )
-        self.autocast = (
-            (lambda: torch.autocast("cuda", dtype=torch.bfloat16)) if in_f32 else contextlib.nullcontext
-        )
+        self.autocast = (lambda: torch.autocast("cuda", dtype=torch.bfloat16)) if in_f32 else contextlib.nullcontext
         modes = {"compiled": "default", "graphs": "reduce-overhead"}
         self.call = torch.compile(self.loss, mode=modes[way]) if way in modes else self.loss
 
@@ -100,15 +98,18 @@ class Partner:
                 made = Way(self.folder, way, asked)
                 # Kept on the GPU until all are there; a graph's own memory is written again by the next step.
                 losses = [
-                    made.step(*self.batches[step % len(self.batches)]).detach().clone() for step in range(asked["steps"])
+                    made.step(*self.batches[step % len(self.batches)]).detach().clone()
+                    for step in range(asked["steps"])
                 ]
                 peak = (torch.cuda.max_memory_allocated() - before) / 2**30
-                answers.append({
-                    "name": NAMES[way],
-                    "losses": [loss.item() for loss in losses],
-                    "memory": peak,
-                    "learning": made.count,
-                })
+                answers.append(
+                    {
+                        "name": NAMES[way],
+                        "losses": [loss.item() for loss in losses],
+                        "memory": peak,
+                        "learning": made.count,
+                    }
+                )
                 self.ways.append(made)
             except Exception as error:  # noqa: BLE001
                 answers.append({"name": NAMES[way], "losses": [], "error": f"{type(error).__name__}: {error}"[:300]})

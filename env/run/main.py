@@ -88,7 +88,9 @@ class Runner:
         compiled = None if self.chosen.without_nvrtc else without_nvrtc.fresh(name)
         environment |= {without_nvrtc.LOG: str(compiled)} if compiled else without_nvrtc.HIDDEN
         outcome = run.run(environment, self.stop)
-        if compiled and not self.chosen.colab and (unpacked := without_nvrtc.missing(compiled)):
+        # Whether the pack has all sources is a question to the repository, which `make test` asks: a recorded run tells of a GPU.
+        repository = not self.chosen.colab and not self.chosen.recorded
+        if compiled and repository and (unpacked := without_nvrtc.missing(compiled)):
             outcome.fail(unpacked)
         if lost := unsaved(run.executed):
             outcome.fail(lost)

@@ -94,10 +94,12 @@ impl TileProgram {
 
 /// With what the two roles of a program get: so many warpgroups compute, and their threads have as many registers as 65,536 allow.
 fn with_roles(groups: u32, mut constants: Vec<(&'static str, u32)>) -> Vec<(&'static str, u32)> {
+    // Roles share what the launch gave. Of 640 threads each gets 96 registers, by eights, which is less than 65,536 in all: four
+    // warpgroups that take their parts of 65,536 wait for ever, and on an H200 such a program never came back.
     let (spare, registers) = match groups {
-        4 => (32, 120),
+        2 => (40, 232),
         3 => (32, 160),
-        _ => (40, 232),
+        other => panic!("{other} warpgroups compute: the libraries' programs have 2 or 3"),
     };
     constants.extend([("GROUPS", groups), ("SPARE", spare), ("REGISTERS", registers)]);
     constants

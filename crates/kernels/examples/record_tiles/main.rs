@@ -45,7 +45,6 @@ fn races() -> Vec<Race> {
         (2, 128, 6, 8),
         (3, 128, 4, 11),
         (3, 192, 3, 11),
-        (4, 128, 3, 8),
     ];
     let products = products.map(|(groups, n, stages, band)| TileProgram::matmul(groups, n, stages, band)).to_vec();
     let attention = [(2, 128, 2, 1), (2, 128, 2, 0), (2, 64, 4, 1), (2, 64, 4, 0), (3, 64, 3, 1), (3, 64, 3, 0)];
@@ -54,7 +53,7 @@ fn races() -> Vec<Race> {
         .to_vec();
     let heads = Size::from((64, 4096, 128));
     vec![
-        Race { ladder: Ladder::MatmulBf16, size: 4096.into(), programs: products },
+        Race { ladder: Ladder::MatmulBf16, size: (4096, 4096, 4096).into(), programs: products },
         Race {
             ladder: Ladder::Softmax,
             size: (32_768, 8192).into(),

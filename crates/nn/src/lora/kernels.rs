@@ -88,11 +88,11 @@ impl KernelTuner {
             let frozen = match adapter.weight() {
                 FrozenWeight::Dense(weight) => Frozen::Bf16(bf16(weight)?),
                 FrozenWeight::Nf4(matrix, _) => match matrix.double_quantized() {
-                    Some((codes, scales, of_group, mean)) => Frozen::Nf4 {
-                        codes: codes.to_vec(),
-                        scales: scales.to_vec(),
-                        of_group: of_group.to_vec(),
-                        mean,
+                    Some(stored) => Frozen::Nf4 {
+                        codes: stored.codes.to_vec(),
+                        scales: stored.scales.to_vec(),
+                        of_group: stored.of_group.to_vec(),
+                        mean: stored.mean,
                     },
                     None => return Err(Error::unsupported("NF4 with scales in f32", "take `Base::Nf4`")),
                 },

@@ -80,6 +80,14 @@ enum Scales {
     },
 }
 
+/// Codes, their scales in 8 bits, the scales of those, and the mean that all scales are apart from.
+pub(crate) struct DoubleQuantized<'a> {
+    pub codes: &'a [u8],
+    pub scales: &'a [u8],
+    pub of_group: &'a [f32],
+    pub mean: f32,
+}
+
 impl Nf4Matrix {
     /// Rounds a matrix. With `double`, the scales of 256 blocks of 64 share one in f32, and are FP8 (E4M3) themselves: 4.127 bits per
     /// weight in place of 4.5.
@@ -124,11 +132,13 @@ impl Nf4Matrix {
             }
     }
 
-    /// Codes, 8-bit scales, the scales of those, and the mean that all scales are apart from; nothing without double quantization.
-    pub(crate) fn double_quantized(&self) -> Option<(&[u8], &[u8], &[f32], f32)> {
+    /// What is stored of it; nothing without double quantization.
+    pub(crate) fn double_quantized(&self) -> Option<DoubleQuantized<'_>> {
         match &self.scales {
             Scales::Plain(_) => None,
-            Scales::Double { codes, of_group, mean } => Some((&self.codes, codes, of_group, *mean)),
+            Scales::Double { codes, of_group, mean } => {
+                Some(DoubleQuantized { codes: &self.codes, scales: codes, of_group, mean: *mean })
+            }
         }
     }
 
