@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -111,9 +112,17 @@ def main(more: bool = False) -> int:
     return Test().run([*steps.CARGO, *(steps.MORE if more else [])], steps.SET_UP, steps.BESIDE)
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python3 -m env.ci", description=__doc__)
+    made.add_argument("--all", action="store_true", help="also what `make test-all` proves: Macs, Colab, book, container")
+    return made
+
+
 if __name__ == "__main__":
+    chosen = parser().parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # rustup's folder, for a Rust that the set-up installs while this runs.
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", ""), os.path.expanduser("~/.cargo/bin")])
     os.environ["GPULAB_SET_UP"] = "1"
-    sys.exit(main("--all" in sys.argv[1:]))
+    sys.exit(main(chosen.all))
