@@ -115,7 +115,9 @@ def main(more: bool = False) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python3 -m env.ci", description=__doc__)
-    made.add_argument("--all", action="store_true", help="also what `make test-all` proves: Macs, Colab, book, container")
+    made.add_argument(
+        "--all", action="store_true", help="also what `make test-all` proves: Macs, Colab, book, container"
+    )
     return made
 
 
