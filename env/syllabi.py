@@ -136,7 +136,7 @@ PARTS = {
     "17a": Part(
         ("A panic in a kernel", "Ways to write GPU code", "particle_sectors"), ("transpose", "diagnose_count", "K1", "K2")
     ),
-    "17b": Part(("The same in Triton", "least_side"), ("wide_softmax", "diagnose_rows", "K4", "K5")),
+    "17b": Part(("The same idea on tensor cores", "least_side"), ("wide_softmax", "diagnose_rows", "K4", "K5")),
     "20": Part(("Log, and raise an alarm", "A loader beside the training", "enough_images"), ("adamw", "resume_run")),
     "20a": Part(
         ("The same step on a GPU", "Which operator made the NaN", "conv2_products"),
