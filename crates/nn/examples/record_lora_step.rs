@@ -244,7 +244,7 @@ fn measure(
             && let Some(apart) = apart(&losses)
         {
             table.row(&work, name, APART, "nats a token", &[apart], None);
-            if !(apart < 0.02 * losses[0]) {
+            if apart.is_nan() || apart >= 0.02 * losses[0] {
                 return Err(Error::invalid(
                     format!("{work}: losses are apart from peft's by {apart}: ours {losses:?}, theirs {first:?}"),
                     "compare the adapters' scale, RoPE's pairs and the targets on both sides",
