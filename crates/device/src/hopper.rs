@@ -10,9 +10,9 @@ pub const WARPGROUP: u32 = 128;
 /// value, and [`tensor_map!`](crate::tensor_map) says where it lies.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(16))]
-pub struct TensorMap([u64; 16]);
+pub struct CuTensorMap([u64; 16]);
 
-/// Where parameter number `at` of this kernel lies, a [`TensorMap`], as the TMA takes it: `tensor_map!(matmul, 0)`.
+/// Where parameter number `at` of this kernel lies, a [`CuTensorMap`], as the TMA takes it: `tensor_map!(matmul, 0)`.
 ///
 /// In CUDA C it is the address of a `const __grid_constant__` parameter; of any other one LLVM makes a copy first, in memory
 /// that the TMA does not reach. To be written in the kernel itself, since a function has no parameters of that name. The TMA asks

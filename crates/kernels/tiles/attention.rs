@@ -105,10 +105,10 @@ launch_bounds!(attention, 128 * (GROUPS + 1), 1);
 
 #[unsafe(no_mangle)]
 pub unsafe extern "ptx-kernel" fn attention(
-    _q: TensorMap,
-    _k: TensorMap,
-    _v: TensorMap,
-    _o: TensorMap,
+    _q: CuTensorMap,
+    _k: CuTensorMap,
+    _v: CuTensorMap,
+    _o: CuTensorMap,
     length: i32,
     group: i32,
     scale: f32,

@@ -30,7 +30,7 @@ impl Program for Product {
 launch_bounds!(matmul, 128 * (GROUPS + 1), 1);
 
 #[unsafe(no_mangle)]
-pub unsafe extern "ptx-kernel" fn matmul(_a: TensorMap, _b: TensorMap, _c: TensorMap, m: i32, n: i32, k: i32) {
+pub unsafe extern "ptx-kernel" fn matmul(_a: CuTensorMap, _b: CuTensorMap, _c: CuTensorMap, m: i32, n: i32, k: i32) {
     // SAFETY: the launch describes matrices of these shapes, and each tile is one block's.
     let (a, b, c) = unsafe {
         (Matrix::new(tensor_map!(matmul, 0)), Matrix::new(tensor_map!(matmul, 1)), Matrix::new(tensor_map!(matmul, 2)))

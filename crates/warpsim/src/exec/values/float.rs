@@ -50,6 +50,19 @@ pub fn flush(x: f32, ftz: bool) -> f32 {
     if ftz && x.is_subnormal() { 0.0f32.copysign(x) } else { x }
 }
 
+/// `cvt.f32.bf16`: a bf16 is the upper half of the f32 of the same value.
+#[inline(always)]
+pub fn brain_to_single(bits: u32, ftz: bool) -> u32 {
+    canon(flush(f32::from_bits(bits << 16), ftz)).to_bits()
+}
+
+/// `cvt.rn.bf16.f32`: to the nearest, ties to even; a carry runs into the exponent as it should.
+#[inline(always)]
+pub fn single_to_brain(bits: u32) -> u32 {
+    let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    if f32::from_bits(bits).is_nan() { 0x7fff } else { nearest }
+}
+
 /// After an f32 instruction: `.ftz`, `.sat`, the canonical NaN.
 #[inline(always)]
 fn finish(x: f32, mode: FloatMode) -> f32 {

@@ -1,6 +1,5 @@
 //! f16, bf16 and 8-bit floats to and from double precision.
 
-use super::float::{canon, flush};
 use crate::op::{FloatMode, Round};
 
 /// Fraction bits and smallest exponent of a format.
@@ -65,19 +64,6 @@ pub fn narrow(x: f64, brain: bool) -> u32 {
     let units = (x * power(fraction - exponent)).round_ties_even() as u32;
     let bits = (((exponent - least) as u32) << fraction) + units;
     sign | bits.min(infinity(brain))
-}
-
-/// `cvt.f32.bf16`: a bf16 is the upper half of the f32 of the same value.
-#[inline(always)]
-pub fn brain_to_single(bits: u32, ftz: bool) -> u32 {
-    canon(flush(f32::from_bits(bits << 16), ftz)).to_bits()
-}
-
-/// `cvt.rn.bf16.f32`: to the nearest, ties to even; a carry runs into the exponent as it should.
-#[inline(always)]
-pub fn single_to_brain(bits: u32) -> u32 {
-    let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-    if f32::from_bits(bits).is_nan() { 0x7fff } else { nearest }
 }
 
 /// A double to the nearest e4m3 or e5m2 (`wide`), ties to even; the largest number stands for all that are larger.

@@ -11,7 +11,7 @@ use crate::exec::values::alu32;
 use crate::exec::values::alu64;
 use crate::exec::values::compare;
 use crate::exec::values::convert;
-use crate::exec::values::half;
+use crate::exec::values::float;
 use crate::exec::values::lanes::{LANES, each, map1, unary};
 use crate::finding::Kind;
 use crate::memory::window;
@@ -308,10 +308,10 @@ fn conversion(warp: &mut Warp, c: &Convert, mask: u32) {
         }
         // And those that matrices of bf16 are read and written with.
         (Type::Bf16, Type::F32, false, false) if !c.mode.sat && c.integral.is_none() => {
-            return unary(&mut warp.narrow, mask, d, a, |x| half::brain_to_single(x, c.mode.ftz));
+            return unary(&mut warp.narrow, mask, d, a, |x| float::brain_to_single(x, c.mode.ftz));
         }
         (Type::F32, Type::Bf16, false, false) if c.mode == FloatMode::default() && c.integral.is_none() => {
-            return unary(&mut warp.narrow, mask, d, a, half::single_to_brain);
+            return unary(&mut warp.narrow, mask, d, a, float::single_to_brain);
         }
         _ => {}
     }
