@@ -187,7 +187,8 @@ fn a_deterministic_run_on_a_gpu_goes_on_bit_for_bit() {
     }
     // Another version of the library is named.
     let chosen = kept.algorithms.as_ref().unwrap();
-    let other = gpulab_kernels::gpt_step::ChosenAlgorithms { version: 1, ..chosen.clone() };
+    let mut other = chosen.clone();
+    other.version = 1;
     let other = GptCheckpoint { algorithms: Some(other), ..kept };
     let resumed = KernelTrainer::from_checkpoint(&other, &text, &gpu).unwrap();
     assert!(resumed.note().unwrap().contains("with cuBLASLt 1"), "{:?}", resumed.note());
