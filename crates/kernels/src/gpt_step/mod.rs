@@ -180,6 +180,20 @@ pub struct StepResult {
     pub norm: f32,
 }
 
+impl StepResult {
+    /// Itself, where loss and norm are finite; otherwise the step has not changed what it was to change.
+    pub(crate) fn finite(self, step: u64, what: &str) -> Result<StepResult> {
+        if (self.loss + self.norm).is_finite() {
+            return Ok(self);
+        }
+        let StepResult { loss, norm } = self;
+        Err(Error::Invalid {
+            what: format!("step {step}: loss {loss}, gradient norm {norm}"),
+            fix: format!("the {what} are those of the step before: go on from them with a smaller learning rate"),
+        })
+    }
+}
+
 /// Everything that a run needs to go on, as a file may hold it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GptState {
@@ -899,15 +913,11 @@ impl GptTraining {
     /// those of before.
     pub fn step(&mut self, adamw: &AdamWConfig) -> Result<StepResult> {
         self.queue(adamw)?;
-        let result = self.result()?;
-        if !(result.loss + result.norm).is_finite() {
+        let result = self.result()?.finite(self.step, "parameters");
+        if result.is_err() {
             self.step -= 1;
-            return Err(Error::invalid(
-                format!("step {}: loss {}, gradient norm {}", self.step + 1, result.loss, result.norm),
-                "the parameters are those of the step before: go on from them with a smaller learning rate",
-            ));
         }
-        Ok(result)
+        result
     }
 
     /// What came of the last step; waits for it.

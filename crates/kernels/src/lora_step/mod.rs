@@ -591,15 +591,11 @@ impl LoraTraining {
     /// before.
     pub fn step(&mut self, adamw: &AdamWConfig) -> Result<StepResult> {
         self.queue(adamw)?;
-        let result = self.result()?;
-        if !(result.loss + result.norm).is_finite() {
+        let result = self.result()?.finite(self.step, "adapters");
+        if result.is_err() {
             self.step -= 1;
-            return Err(Error::invalid(
-                format!("step {}: loss {}, gradient norm {}", self.step + 1, result.loss, result.norm),
-                "the adapters are those of the step before: go on from them with a smaller learning rate",
-            ));
         }
-        Ok(result)
+        result
     }
 
     /// What came of the last step; waits for it.
