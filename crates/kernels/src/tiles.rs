@@ -38,7 +38,7 @@ impl TileProgram {
     /// The program's text, with its library and its constants.
     ///
     /// # Errors
-    /// As [`file`].
+    /// As [`file()`].
     pub fn source(&self) -> Result<Source> {
         let text =
             file(&format!("tiles/{}.rs", self.name))?.with_items(&file(&format!("tiles/{}.rs", self.library))?.text);

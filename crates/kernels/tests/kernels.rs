@@ -169,15 +169,17 @@ fn with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
 /// written in one cell, and get its constants in the next.
 fn add(found: &mut Vec<(String, Source)>, place: String, rust: &str, all: &str) {
     let defines: Vec<&str> = all.split(".define(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-    // Words in capitals that the notebook replaces: what it makes of such a template is compiled when the notebook runs.
+    // Words in capitals that the notebook replaces. What it makes of such a template, or of one that `format!` fills, is compiled
+    // when the notebook runs.
     let filled = |name: &&str| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_uppercase());
     let filled: Vec<&str> =
         all.split(".replace(\"").skip(1).filter_map(|rest| rest.split('"').next()).filter(filled).collect();
     for hashes in ["#", "##"] {
         let (open, close) = (format!("r{hashes}\""), format!("\"{hashes}"));
-        for rest in rust.split(open.as_str()).skip(1) {
-            let text = rest.split(close.as_str()).next().unwrap_or_default();
-            if text.contains("__global__") && !filled.iter().any(|name| text.contains(name)) {
+        for (at, _) in rust.match_indices(open.as_str()) {
+            let text = rust[at + open.len()..].split(close.as_str()).next().unwrap_or_default();
+            let template = rust[..at].ends_with("format!(") || filled.iter().any(|name| text.contains(name));
+            if text.contains("__global__") && !template {
                 let mut source = Source::text(text);
                 if let Some((_, folder)) = HOPPER.iter().find(|(include, _)| text.contains(include)) {
                     source.folder = Some(gpulab_kernels::ladder::folder().join(folder));
@@ -199,4 +201,7 @@ fn kernels_in_cells_are_found() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].1.defines, [("N".to_string(), "16".to_string())]);
     assert_eq!(found[0].1.text, "__global__ void k(float *x) { x[0] = N; }");
+    let template = "Source::text(&format!(r#\"__global__ void k(float *x) {{ x[0] = {n}; }}\"#))";
+    add(&mut found, "here".to_string(), template, template);
+    assert_eq!(found.len(), 1, "a template has no constants yet");
 }
