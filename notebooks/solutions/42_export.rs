@@ -9,16 +9,16 @@ fn my_step(low: f32, high: f32) -> (f32, i32) {
 
 // exercise: within_deadline
 use gpulab_lessons::check::Served;
-fn my_choice(ways: &[Served], deadline_us: f64) -> Option<usize> {
-    let p99 = |way: &Served| {
-        let mut us = way.us.clone();
+fn my_choice(measured: &[Served], deadline_us: f64) -> Option<usize> {
+    let p99 = |one: &Served| {
+        let mut us = one.us.clone();
         us.sort_by(f64::total_cmp);
         us[(99 * us.len()).div_ceil(100) - 1] // 99 of 100 calls take at most this
     };
     // Slow calls take their part of the second, too: the mean, and not the median.
-    let per_second = |way: &Served| (way.batch * way.us.len()) as f64 / way.us.iter().sum::<f64>();
-    let in_time = (0..ways.len()).filter(|at| p99(&ways[*at]) <= deadline_us);
-    in_time.max_by(|a, b| per_second(&ways[*a]).total_cmp(&per_second(&ways[*b])))
+    let per_second = |one: &Served| (one.batch * one.us.len()) as f64 / one.us.iter().sum::<f64>();
+    let in_time = (0..measured.len()).filter(|at| p99(&measured[*at]) <= deadline_us);
+    in_time.max_by(|a, b| per_second(&measured[*a]).total_cmp(&per_second(&measured[*b])))
 }
 
 // exercise: left_in_f32

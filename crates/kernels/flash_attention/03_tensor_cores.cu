@@ -1,4 +1,4 @@
-// idea: tensor cores for both products; the scores never leave registers, and as powers they are the next operand.
+// idea: tensor cores for both products; the scores never leave registers, and as exponentials they are the next operand.
 // changed: a warp answers 16 queries; mma.sync on tiles that ldmatrix fetches; the softmax of online.cuh.
 // constants: HEAD, KEYS of a tile, WARPS of a block. Rows in shared memory are 8 numbers longer (banks).
 #include "../matmul_bf16/ampere.cuh"

@@ -1,4 +1,4 @@
-// idea: tensor cores for both products; the scores never leave registers, and as powers they are the next operand.
+// idea: tensor cores for both products; the scores never leave registers, and as exponentials they are the next operand.
 use gpulab_device::tensor::*;
 use gpulab_device::*;
 
@@ -9,7 +9,7 @@ const ROW: usize = HEAD + 8;
 /// threads share a row.
 type Scores = [[f32; 4]; KEYS / 8];
 
-/// What a thread knows of its two rows: the largest score so far, and its own part of the sum of powers.
+/// What a thread knows of its two rows: the largest score so far, and its own part of the sum of exponentials.
 struct Rows {
     most: [f32; 2],
     total: [f32; 2],
@@ -128,7 +128,7 @@ pub unsafe extern "ptx-kernel" fn flash_attention(
         }
         multiply_rows(&mut o_part, softmax(&mut s, &mut rows, scale));
         for part in 0..KEYS / 16 {
-            // The powers as the left operand: the accumulators have just that layout, 16 columns at a time.
+            // The exponentials as the left operand: the accumulators have just that layout, 16 columns at a time.
             let p = core::array::from_fn(|i| {
                 let two = &s[part * 2 + i / 2][i % 2 * 2..];
                 Bf16::pair_from_f32(two[0], two[1])

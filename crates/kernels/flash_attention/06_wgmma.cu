@@ -1,5 +1,5 @@
 // idea: Hopper's warpgroup products: 128 threads multiply 64 queries with all keys of a tile at once, from shared memory.
-// changed: wgmma instead of ldmatrix and mma.sync, q in shared memory too; the powers stay in registers as operand.
+// changed: wgmma instead of ldmatrix and mma.sync, q in shared memory too; the exponentials stay in registers as operand.
 // constants: HEAD, KEYS, STAGES, and GROUPS: warpgroups of a block, each with 64 queries.
 #include "../matmul_bf16/ampere.cuh"
 #include "online.cuh"

@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
         }
         wgmma_commit();
     };
-    // The scores of a step: those that are not to be seen hidden, the others as powers.
+    // The scores of a step: those that are not to be seen hidden, the others as exponentials.
     auto weigh = [&](int step) {
         int key0 = (tiles - 1 - step) * KEYS;
         if (key0 + KEYS > length || (causal && key0 + KEYS > first_row)) {

@@ -1,6 +1,6 @@
-// idea: while the powers of one tile are worked out, the tensor cores multiply: its scores are started a tile ahead.
-// changed: a step starts the next scores and the output of the tile before, and only then works out powers.
-// constants: as before. The powers of one tile and the scores of the next are in registers at the same time.
+// idea: while the exponentials of one tile are worked out, the tensor cores multiply: its scores are started a tile ahead.
+// changed: a step starts the next scores and the output of the tile before, and only then works out exponentials.
+// constants: as before. The exponentials of one tile and the scores of the next are in registers at the same time.
 #include "online.cuh"
 #include "wgmma.cuh"
 
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
         }
         wgmma_commit();
     };
-    // The scores of a step: those that are not to be seen hidden, the others as powers.
+    // The scores of a step: those that are not to be seen hidden, the others as exponentials.
     auto weigh = [&](int step) {
         int key0 = (tiles - 1 - step) * KEYS;
         if (key0 + KEYS > length || (causal && key0 + KEYS > first_row)) {

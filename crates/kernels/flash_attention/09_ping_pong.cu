@@ -1,4 +1,4 @@
-// idea: warpgroups take turns: one starts its products while another works out powers, so that neither unit idles.
+// idea: warpgroups take turns: one starts its products while another works out exponentials, so that neither unit idles.
 // changed: named barriers pass the turn round; a warpgroup holds it from its first product's start to its last one's.
 // constants: as before.
 #include "online.cuh"
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
         }
         wgmma_commit();
     };
-    // The scores of a step: those that are not to be seen hidden, the others as powers.
+    // The scores of a step: those that are not to be seen hidden, the others as exponentials.
     auto weigh = [&](int step) {
         int key0 = (tiles - 1 - step) * KEYS;
         if (key0 + KEYS > length || (causal && key0 + KEYS > first_row)) {

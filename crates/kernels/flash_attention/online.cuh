@@ -15,7 +15,7 @@
 #define HIDDEN __int_as_float(0xff800000)
 const float LOWEST = -3.402823466e38f;
 
-// What a thread knows of its two rows: the largest score so far, and its own part of the sum of powers.
+// What a thread knows of its two rows: the largest score so far, and its own part of the sum of exponentials.
 struct Rows {
     float most[2] = {LOWEST, LOWEST};
     float total[2] = {0.0f, 0.0f};
@@ -81,7 +81,7 @@ __device__ __forceinline__ void finish(const Rows &rows, float (&factor)[2]) {
     }
 }
 
-// Leaves log2 of the sum of powers of a head's queries, for the backward pass. `row`: the thread's first one; `factor`: as
+// Leaves log2 of the sum of exponentials of a head's queries, for the backward pass. `row`: the thread's first one; `factor`: as
 // finish gives it.
 __device__ __forceinline__ void store_lse(const Rows &rows, const float (&factor)[2], float *lse, int row, int length,
                                           float scale) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ unsigned int both(float low, float high) {
     return *(unsigned int *)&pair;
 }
 
-// The powers as the left operand of the next product: the accumulators have just that layout, 16 columns at a time.
+// The exponentials as the left operand of the next product: the accumulators have just that layout, 16 columns at a time.
 template <int N>
 __device__ __forceinline__ void pack(unsigned int (&p)[N / 2][4], const float (&s)[N][4]) {
 #pragma unroll

@@ -6,7 +6,7 @@ const QUERIES: usize = 64 * GROUPS;
 /// Below every score, and finite: −∞ less than that is −∞, where −∞ − −∞ would be no number.
 const LOWEST: f32 = f32::MIN;
 
-/// The largest score of a row so far, and the thread's own part of the sum of powers.
+/// The largest score of a row so far, and the thread's own part of the sum of exponentials.
 struct Online {
     most: PerRow,
     total: PerRow,

@@ -316,12 +316,12 @@ pub fn queries_per_block(answer: Option<f64>) -> Verdict {
     )
 }
 
-/// Checks a number: the percent of the time that tensor cores of 8192 operations per cycle are busy where products and powers
+/// Checks a number: the percent of the time that tensor cores of 8192 operations per cycle are busy where products and exponentials
 /// follow each other, for tiles of 128 × 64 scores and heads of 192 numbers.
 pub fn tensor_busy(answer: Option<f64>) -> Verdict {
     let share = |operations_a_score: f64, operations_a_cycle: f64| {
-        let (products, powers) = (operations_a_score * 128.0 * 64.0 / operations_a_cycle, 128.0 * 64.0 / 16.0);
-        100.0 * products / (products + powers)
+        let (products, exponentials) = (operations_a_score * 128.0 * 64.0 / operations_a_cycle, 128.0 * 64.0 / 16.0);
+        100.0 * products / (products + exponentials)
     };
     let exact = share(4.0 * 192.0, 8192.0);
     number(
@@ -329,16 +329,16 @@ pub fn tensor_busy(answer: Option<f64>) -> Verdict {
         answer,
         exact - 0.5..=exact + 0.5,
         &[
-            (100.0 - exact, "that is the share of the powers"),
+            (100.0 - exact, "that is the share of the exponentials"),
             (exact / 100.0, "in percent, please"),
             (
                 share(4.0 * 192.0, 4096.0),
                 "that is with 4096 operations per cycle: these tensor cores are twice as fast",
             ),
             (share(2.0 * 192.0, 8192.0), "there are two products, of 2 · d operations each for a score"),
-            (100.0, "one after the other: the tensor cores wait for the powers"),
+            (100.0, "one after the other: the tensor cores wait for the exponentials"),
         ],
-        "cycles of the products: operations ÷ 8192. Cycles of the powers: scores ÷ 16. Then their shares",
+        "cycles of the products: operations ÷ 8192. Cycles of the exponentials: scores ÷ 16. Then their shares",
     )
 }
 
@@ -544,7 +544,7 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
             (queries_per_block, Some(320.0), "fewest"),
             (queries_per_block, Some(64.0), "while a byte arrives"),
             (tensor_busy, None, "no number yet"),
-            (tensor_busy, Some(40.0), "share of the powers"),
+            (tensor_busy, Some(40.0), "share of the exponentials"),
             (tensor_busy, Some(75.0), "twice as fast"),
             (tensor_busy, Some(42.9), "two products"),
             (tensor_busy, Some(0.6), "in percent"),

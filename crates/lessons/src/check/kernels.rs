@@ -59,7 +59,7 @@ fn meaning(error: &Error) -> &'static str {
         ),
         (
             Kind::UninitialisedRead,
-            "the thread reads a place that nobody has written yet: it holds whatever was there before",
+            "the thread reads memory that nobody has written yet: it holds whatever was there before",
         ),
         (
             Kind::SharedRace,
@@ -85,7 +85,7 @@ fn meaning(error: &Error) -> &'static str {
         (Kind::Deadlock, "all threads that are left wait, and nobody is left who could let them go on"),
         (
             Kind::BlockOrder,
-            "a block waits for one that has not started; it may hold the place that the other one needs",
+            "a block waits for one that has not started; it may occupy the multiprocessor that the other one needs",
         ),
         (Kind::StepBudget, "the kernel has run far longer than it can need: one of its loops has no end"),
         (Kind::Trap, "the kernel stopped itself, by a failed `assert` or a `__trap()`"),
