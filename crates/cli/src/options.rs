@@ -427,7 +427,7 @@ pub struct Serve {
     /// Tokens that a step computes, of answers and of prompts
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = count::<usize>, visible_alias = "max-num-batched-tokens")]
     pub step_tokens: usize,
-    /// The same while the batch is busy: three quarters of it are being answered, and hardly a place is free. A smaller number spreads prompts over more steps [default: as --step-tokens]
+    /// The same while the batch is busy: three quarters of it are being answered, and hardly a slot is free. A smaller number spreads prompts over more steps [default: as --step-tokens]
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     pub chunked_prefill_size: Option<usize>,
     /// Requests that wait; the next one is told when to come again

@@ -59,7 +59,7 @@ pub struct RunLine {
     pub rate: Summary,
     /// ‖result − exact‖ ÷ ‖exact‖ over places spread over the result, in f64; `None` where nothing is computed.
     pub error: Option<f64>,
-    /// For a rung, its speed as a multiple of each peer's, round by round.
+    /// For a rung, its speed as a multiple of each peer's, repetition by repetition.
     pub against: Vec<(String, Summary)>,
 }
 
@@ -288,7 +288,7 @@ pub struct Workload<'a> {
     pub size: Size,
     /// What a call must do.
     pub work: Cost,
-    /// The inputs, a set for each turn.
+    /// The inputs, in several sets that calls cycle through.
     pub sets: &'a [Vec<HostArray>],
     /// Results in f64, of the first set or of several.
     pub exact: &'a [Vec<Reference>],
@@ -312,7 +312,7 @@ impl Ladder {
         )
     }
 
-    /// Runs every rung that this GPU runs at that size: each is checked against f64, then all are timed in rounds, with
+    /// Runs every rung that this GPU runs at that size: each is checked against f64, then all are timed interleaved, with
     /// a copy in device memory and, where it is there, the vendor's library. Rungs that it cannot run are named.
     ///
     /// # Errors
@@ -508,7 +508,7 @@ fn parts(gpu: &Gpu, inputs: &[Vec<Array>], work: &Cost) -> Result<Vec<Array>> {
     if inputs.iter().all(whole) { Ok(Vec::new()) } else { (0..inputs.len() as u64).map(part).collect() }
 }
 
-/// A copy in device memory, of another array in each turn.
+/// A copy in device memory, of another array in each call.
 fn copy<'a>(sources: &'a [&'a Array], targets: &'a mut [Array]) -> Peer<'a> {
     let work = move |call: usize| {
         let set = call % sources.len();

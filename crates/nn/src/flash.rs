@@ -11,7 +11,7 @@ use half::bf16;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// `softmax(q · kᵀ / √width) · v` of tensors in bf16 with a gradient, in one pass each way: no weight is ever stored, only
+/// `softmax(q · kᵀ / √width) · v` of tensors in bf16 with a gradient, in one pass forward and one backward: no weight is ever stored, only
 /// the log-sum-exp of each query is kept for the backward pass.
 ///
 /// On an NVIDIA GPU it works on candle's memory (open the GPU with [`gpu_of`](crate::gpu_of)). With `Gpu::simulated()?` it

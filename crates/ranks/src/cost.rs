@@ -92,7 +92,7 @@ impl Link {
     }
 
     /// Replays recorded messages on such links: each rank does what it did, in its own order, as soon as it can. What it said that
-    /// it computes takes the stated time; meanwhile, messages of asynchronous calls are on their way.
+    /// it computes takes the stated time; meanwhile, messages of asynchronous calls are in flight.
     pub fn replay(self, log: &Log) -> Predicted {
         self.replay_with(log, 1.0)
     }

@@ -42,7 +42,7 @@ pub struct PeerSettings {
     pub threads: u32,
     /// Blocks at most; at most 128.
     pub blocks: u32,
-    /// 16-byte words that a thread of [`PeerAlgorithm::OneShotPull`] and [`PeerAlgorithm::TwoShot`] has on their way at a time.
+    /// 16-byte words that a thread of [`PeerAlgorithm::OneShotPull`] and [`PeerAlgorithm::TwoShot`] has in flight at a time.
     pub vectors: u32,
     /// Up to so many bytes [`PeerMemory::all_reduce`] pushes.
     pub push_bytes: usize,

@@ -61,7 +61,7 @@ impl Rank {
         self.shared.computes(self.group.members[self.me], label, us);
     }
 
-    /// Begins an all-gather, and returns while the messages are on their way; [`Gathering::wait`] ends it. Every rank of the group
+    /// Begins an all-gather, and returns while the messages are in flight; [`Gathering::wait`] ends it. Every rank of the group
     /// begins it, in the same place among its collectives; other calls may come before the end. It goes by direct messages, so that
     /// no rank has to pass on what it waits for.
     ///
@@ -95,7 +95,7 @@ impl Rank {
         Ok(Gathering { port, own: own.to_vec(), sent })
     }
 
-    /// Begins a reduce-scatter, and returns while the messages are on their way; [`Scattering::wait`] ends it. As
+    /// Begins a reduce-scatter, and returns while the messages are in flight; [`Scattering::wait`] ends it. As
     /// [`Rank::start_all_gather`]; the parts are added in the order of ranks.
     ///
     /// # Examples
@@ -158,7 +158,7 @@ impl Rank {
     }
 }
 
-/// An all-gather on its way.
+/// An all-gather in flight.
 #[must_use = "an all-gather that is begun ends with `wait`"]
 #[derive(Debug)]
 pub struct Gathering<'a, T> {
@@ -184,7 +184,7 @@ impl<T: CollectiveElement> Gathering<'_, T> {
     }
 }
 
-/// A reduce-scatter on its way.
+/// A reduce-scatter in flight.
 #[must_use = "a reduce-scatter that is begun ends with `wait`"]
 #[derive(Debug)]
 pub struct Scattering<'a, T> {

@@ -7,8 +7,8 @@ pub const NEVER: u32 = u32::MAX;
 
 /// Fills in the meeting point of every branch.
 ///
-/// A way that only ends threads (a jump to `ret`) does not move the meeting point of the others: lanes that stay
-/// meet where they would without it, as they do on hardware. Nor does a way that can only lead to a `trap`, on which
+/// A path that only ends threads (a jump to `ret`) does not move the reconvergence point of the others: lanes that stay
+/// meet where they would without it, as they do on hardware. Nor does a path that can only lead to a `trap`, on which
 /// nobody is waited for: each index that Rust checks has one.
 pub fn place_reconvergence(code: &mut [Instruction]) {
     let graph = Graph::new(code);
@@ -60,7 +60,7 @@ enum Skip {
 struct Graph {
     starts: Vec<usize>,
     next: Vec<Vec<usize>>,
-    /// Blocks from which every way leads to a `trap`.
+    /// Blocks from which every path leads to a `trap`.
     stops: Vec<bool>,
 }
 

@@ -189,7 +189,7 @@ impl Gpu {
     }
 
     /// Times several kinds of work against each other: one sample of each, again and again, so that what changes with time
-    /// (clocks, heat) is the same for all. The samples of each in **ms per call**, round by round; a round's samples belong
+    /// (clocks, heat) is the same for all. The samples of each in **ms per call**, repetition by repetition; those of one belong
     /// together. Work that has used up the plan's budget alone, and has five samples, is passed over from then on.
     ///
     /// # Errors

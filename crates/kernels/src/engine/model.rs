@@ -22,7 +22,7 @@ pub struct EngineConfig {
     pub family: Family,
     /// Layers.
     pub layers: usize,
-    /// Numbers that stand for a token on its way through the model.
+    /// Width of the residual stream: the numbers that stand for a token (`d_model`, `hidden_size`).
     pub width: usize,
     /// Heads of queries.
     pub heads: usize,

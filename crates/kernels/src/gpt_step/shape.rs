@@ -54,7 +54,7 @@ impl GptShape {
     /// GPT-2 with 124 million parameters.
     pub const GPT2_124M: GptShape = GptShape { layers: 12, heads: 12, vocabulary: 50_257, context: 1024 };
 
-    /// Numbers that stand for a token on its way through the model.
+    /// Width of the residual stream: the numbers that stand for a token (`d_model`, `hidden_size`).
     pub fn width(&self) -> usize {
         self.heads * HEAD
     }

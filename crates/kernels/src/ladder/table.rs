@@ -537,7 +537,7 @@ const fn backward_tiles(head: u32, own: u32, others: u32, stages: u32, ds: u32) 
 }
 
 /// The rungs for heads of HEAD numbers. OTHERS: rows of a tile that is walked over where warps multiply, QUERIES: where
-/// warpgroups do; STAGES: tiles in turn. They are the best of those tried on an H200.
+/// warpgroups do; STAGES: tiles in shared memory at a time. They are the best of those tried on an H200.
 const fn backward<const HEAD: u32, const OTHERS: u32, const QUERIES: u32, const STAGES: u32>(
     specialised: Rung,
 ) -> [Rung; 6] {

@@ -148,7 +148,7 @@ const UP: usize = 2;
 const DOWN: usize = 3;
 
 impl LoraShape {
-    /// Numbers that stand for a token on its way through the model.
+    /// Width of the residual stream: the numbers that stand for a token (`d_model`, `hidden_size`).
     pub fn width(&self) -> usize {
         self.heads * HEAD
     }

@@ -16,7 +16,7 @@ const OPERATIONS: f64 = 3.0;
 /// of 64.
 const AWKWARD: [(usize, usize); 6] = [(1, 2), (31, 402), (33, 320), (65, 3 * HEAD), (7, 258), (2, 8384)];
 
-/// A rope kernel of the course on one GPU: turns each pair of numbers of `q` and `k` by the angle of its position (its
+/// A rope kernel of the course on one GPU: rotates each pair of numbers of `q` and `k` by the angle of its position (its
 /// row) and its place in the head, from bf16 to bf16 (`u16` to the host), in f32 between: 8 bytes per element of `q`.
 /// A size is (rows, columns); a head has 128 numbers, or as many less as make rows of whole heads. The inputs are `q`, `k`
 /// and the cosines and sines of all rows, `rows × head / 2` each.
@@ -112,12 +112,12 @@ fn head_of(columns: usize) -> Result<usize> {
     })
 }
 
-/// By how much one position turns pair i of a head, in radians.
+/// The angle by which one position rotates pair i of a head, in radians.
 fn speed(i: usize, head: usize) -> f64 {
     10_000.0_f64.powf(-2.0 * i as f64 / head as f64)
 }
 
-/// What stands at that place of the matrix after the turn, in f64.
+/// What stands at that place of the matrix after the rotation, in f64.
 fn turned(at: usize, x: impl Fn(usize) -> f64, (columns, head): (usize, usize)) -> f64 {
     let (row, column, half) = (at / columns, at % columns, head / 2);
     let (sine, cosine) = (row as f64 * speed(column % half, head)).sin_cos();

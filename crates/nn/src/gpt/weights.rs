@@ -16,7 +16,7 @@ pub struct Config {
     pub n_layer: usize,
     /// Attention heads in a block.
     pub n_head: usize,
-    /// Numbers that stand for a token on its way through the model.
+    /// Width of the residual stream: the numbers that stand for a token (`d_model`, `hidden_size`).
     pub n_embd: usize,
     /// The longest text, in tokens.
     pub n_ctx: usize,

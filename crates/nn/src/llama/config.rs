@@ -12,7 +12,7 @@ pub struct LlamaConfig {
     pub heads: usize,
     /// Heads of keys and values; each serves `heads / kv_heads` heads of queries (grouped-query attention).
     pub kv_heads: usize,
-    /// Numbers that stand for a token on its way through the model.
+    /// Width of the residual stream: the numbers that stand for a token (`d_model`, `hidden_size`).
     pub width: usize,
     /// Width of the feed-forward layer's middle.
     pub inner: usize,

@@ -96,7 +96,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "'"))
 }
 
-/// Ours over theirs: the median over the turns of the turns' own medians.
+/// Ours over theirs: the median over the repetitions of their own medians.
 fn ratio(ours: &Latency, theirs: &Latency) -> f64 {
     let medians = |of: &Latency| -> Vec<f64> {
         of.us.chunks(of.us.len() / Benchmark::REPETITIONS).map(|turn| Summary::of(turn).median).collect()
