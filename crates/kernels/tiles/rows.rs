@@ -68,7 +68,7 @@ impl Rows<*const Bf16> {
     #[inline(always)]
     pub fn load<const V: usize>(self, other: f32) -> Row<V> {
         if self.whole() {
-            // All loads first: they are on their way at the same time.
+            // All loads first: they are in flight at the same time.
             let bits: [Vec4<u32>; V] = from_fn(|v| {
                 let (column, at) = self.at(v);
                 let nothing = Bf16::pair_from_f32(other, other);

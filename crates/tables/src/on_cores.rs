@@ -166,7 +166,7 @@ impl<'a> OnCores<'a> {
             }
         };
         self.pieces.par_iter_mut().for_each(|Piece { kept, normalised, found, joined }| {
-            // Look-ups first and nothing between them: a core may have several on their way. (None before the normalising.)
+            // Look-ups first and nothing between them: a core may have several in flight. (None before the normalising.)
             found.clear();
             let known = |(row, &licence): (usize, &u32)| year_of(licence).map(|year| (row as u32, year));
             found.extend(kept.licence.iter().take(normalised[0].len()).enumerate().filter_map(known));
