@@ -29,6 +29,7 @@ def lint(paths: list[Path]) -> int:
     from env import notebooks
     from env.colab import written
     from env.lint import figures, file_rules, glossary, names, notebook_rules, words
+    from env.run import current_text
     from env.slides import notes
 
     found: list[str] = []
@@ -54,6 +55,10 @@ def lint(paths: list[Path]) -> int:
         found += [
             f"{notebooks.relative(path)}: is not as `make colab` writes it\nnext: make colab"
             for path in written.stale()
+        ]
+        found += [
+            f"{notebooks.relative(path)}: has other text than its lesson\nnext: python3 -m env.run.current_text"
+            for path in current_text.stale(current_text.wanted())
         ]
     for finding in found:
         print(finding)

@@ -21,6 +21,11 @@ from env.run.execute import Outcome
 
 TOOL = "gpulab"
 
+INTRO = (
+    "Written by the notebook runner; nothing here is typed by hand. In the executed copies code and outputs are the\n"
+    "run's; text is the lesson's of today, often written after the run, beside what it printed."
+)
+
 
 def verify() -> dict[str, Any]:
     """What `gpulab verify --json` says about this machine."""
@@ -122,7 +127,7 @@ def machine_section() -> str:
 def save(out: Path, found: list[dict[str, Any]], machine: str) -> None:
     """Writes README.md beside the executed copies; `machine` is its last part."""
     runs: dict[str, dict[str, str]] = {entry["run"]["began"]: entry["run"] for entry in found}
-    lines = ["# A recorded run", "", "Written by the notebook runner; nothing here is typed by hand.", ""]
+    lines = ["# A recorded run", "", INTRO, ""]
     lines += ["| began (UTC) | commit | command |", "| --- " * 3 + "|"]
     lines += [f"| {began} | {runs[began]['commit']} | `{runs[began]['command']}` |" for began in sorted(runs)]
     lines += ["", "| notebook | seconds | code cells | plots | rows in metrics.csv | state | run |", "| --- " * 7 + "|"]

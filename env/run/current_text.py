@@ -1,0 +1,70 @@
+"""Gives the executed copies their lessons' text of today: `python3 -m env.run.current_text`; `--check` only says what is stale.
+
+A sentence is often written after the run, beside what it printed. So text is the lesson's, cell by cell and in its order; code
+and outputs are the run's. A code cell that is new since then has no output.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+
+from env import in_venv
+from env.console import ToolError, tool
+
+# An executed copy lies one folder deeper than its lesson.
+DEEPER = ("](../", "](../../")
+
+
+def current(copied, lesson):
+    """The copy of a run with its lesson's text."""
+    ran = {cell.get("id"): cell for cell in copied.cells if cell.cell_type == "code"}
+    changed = copy.copy(copied)
+    changed.cells = []
+    for cell in lesson.cells:
+        fresh = copy.deepcopy(cell)
+        if cell.cell_type == "code":
+            fresh = ran.get(cell.id, fresh)
+        else:
+            fresh.source = fresh.source.replace(*DEEPER)
+        changed.cells.append(fresh)
+    return changed
+
+
+def wanted() -> dict[Path, str]:
+    """Each executed copy under results/ whose lesson is there, and what must be in it."""
+    import nbformat
+
+    from env.notebooks import ROOT, find, load
+
+    lessons = {path.name: path for path in find()}
+    copies = [path for path in sorted((ROOT / "results").glob("*/*.ipynb")) if path.name in lessons]
+    return {
+        path: nbformat.writes(current(nbformat.read(path, 4), load(lessons[path.name]).notebook)) + "\n"
+        for path in copies
+    }
+
+
+def stale(files: dict[Path, str]) -> list[Path]:
+    """The copies that have other text than their lesson."""
+    return [path for path, text in files.items() if path.read_text(encoding="utf-8") != text]
+
+
+def main() -> None:
+    """Writes what is stale."""
+    from env.notebooks import relative, write
+
+    files = wanted()
+    old = stale(files)
+    names = ", ".join(relative(path) for path in old)
+    if old and "--check" in sys.argv[1:]:
+        raise ToolError(f"other text than the lesson has: {names}", "python3 -m env.run.current_text")
+    for path in old:
+        write(path, files[path])
+    print(f"written: {names}" if old else "the executed copies have their lessons' text")
+
+
+if __name__ == "__main__":
+    in_venv.enter(set_up=False)
+    tool(main)
