@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-
 from env.run.current_text import current
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 
 def test_text_is_the_lessons_and_outputs_are_the_runs():
