@@ -1,7 +1,8 @@
 """What a newcomer met in the browser, step by step, in a notebook of its own: each step fails where its fault is back.
 
 A cell that is run too early waits, one that waits for the set-up says so; output is cut; panic, `?`, Stop and compile errors
-can be read and say what to do next; Tab and Shift-Tab answer; a notebook that is opened again shows what ran.
+can be read and say what to do next; Tab and Shift-Tab answer; a kernel in a string has colours; a notebook that is opened
+again shows what ran.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ CELLS = {
     "ask": '// `?` on an error of the standard library\nlet n: i32 = "x".parse()?;',
     "refused": "let s: String = 5;\nlet b = c;",
     "wide": f'let wide = "{"a long line " * 30}";',
+    "kernel": 'let k = r#"__global__ void k(float *x, int n) { if (threadIdx.x < n) x[0] = 1.5f; }"#; // not "CUDA C"',
     "help": 'let t = String::from("x");\nt.is_emp',
     "stop": 'println!("begun");\nloop { std::hint::black_box(1); }',
     "slow": 'for i in 0..20 { println!("tick {i}"); std::thread::sleep(std::time::Duration::from_secs(1)); }',
@@ -36,6 +38,9 @@ LIMIT_MS = 180_000
 LOOK = """at => { const cell = document.querySelectorAll('.jp-CodeCell')[at]; return {
     prompt: cell.querySelector('.jp-InputPrompt').textContent.replace(/[[\\]: ]/g, ''),
     text: [...cell.querySelectorAll('.jp-OutputArea-output')].map(part => part.textContent).join('\\n') }}"""
+# Words of a cell by what the Rust mode and the extension make of them: each with its colour.
+COLOURS = """at => [...document.querySelectorAll('.jp-CodeCell')[at].querySelectorAll('.cm-line span')]
+    .filter(part => !part.childElementCount).map(part => [part.textContent, getComputedStyle(part).color])"""
 # Of each piece of text in an error: its contrast with what is behind it (WCAG 2), the least of all.
 CONTRAST = """at => {
     const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
@@ -165,6 +170,16 @@ class Steps:
         self.expect("a long line has a scroll bar", seen == [True, "auto"], seen)
         self.page.set_viewport_size(size)
 
+    def colours(self) -> None:
+        """A kernel in a string of a cell is no string of one colour, in either theme."""
+        for theme in ("JupyterLab Light", "JupyterLab Dark"):
+            self.theme(theme)
+            seen = dict(self.page.evaluate(COLOURS, NAMES.index("kernel")))
+            kinds = [seen.get(word) for word in ("__global__", "threadIdx", "1.5f")]
+            several = None not in kinds and len(set(kinds)) == len(kinds)
+            self.expect(f"a kernel in a string has colours ({theme})", several, seen)
+        self.theme("JupyterLab Light")
+
     def help(self) -> None:
         """Tab completes a name that an earlier cell made, Shift-Tab shows its documentation."""
         self.focus("help")
@@ -232,7 +247,7 @@ def run(context: Any, serve: Callable[..., Any], scratch: Path, pictures: Path) 
 
 def _first_life(steps: Steps, url: str) -> None:
     steps.open(url)
-    for step in (steps.early, steps.failures, steps.narrow, steps.help, steps.many, steps.stop):
+    for step in (steps.early, steps.failures, steps.narrow, steps.colours, steps.help, steps.many, steps.stop):
         step()
     # Stop has taken all variables; what the page shows of them stays.
     steps.leave_running()

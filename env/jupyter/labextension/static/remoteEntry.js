@@ -1,6 +1,6 @@
 // What JupyterLab's settings cannot do, as an extension written by hand: no Node, no bundler. A cell that is run
-// before its kernel is connected waits instead of being dropped, a notebook that is opened again shows what ran, and plots on
-// slides are large.
+// before its kernel is connected waits instead of being dropped, a notebook that is opened again shows what ran, a kernel
+// in a string of a cell has colours, and plots on slides are large.
 // The relay (env/relay) remembers outputs by cell.
 var _JUPYTERLAB = typeof _JUPYTERLAB === 'undefined' ? {} : _JUPYTERLAB;
 
@@ -8,6 +8,11 @@ _JUPYTERLAB.gpulab = (() => {
   const TARGET = 'gpulab.outputs';
   // On slides (make teach) a plot is as large as fits on the screen; its width else stands in its own style.
   const SLIDES = `body[data-jp-deck-mode='presenting'] .gpulab-figure { max-width: min(86vw, 120vh) !important; }`;
+  // By the theme's own variables: light and dark follow.
+  const COLOURS = ['keyword', 'def', 'number', 'string', 'comment', 'meta']
+    .map(kind => `.gpulab-kernel-${kind} { color: var(--jp-mirror-editor-${kind}-color); }`)
+    .join('\n');
+  const PLAIN = '.gpulab-kernel { color: var(--jp-content-font-color1); } .gpulab-kernel-keyword { font-weight: bold; }';
   let shared;
 
   // JupyterLab's own copy of a package, so that its tokens are the same objects.
@@ -98,13 +103,86 @@ _JUPYTERLAB.gpulab = (() => {
     });
   };
 
+  // Raw strings of Rust; the ones with a function hold CUDA C or Rust, whose words are told apart well enough by one list.
+  const RAW = /\br(#*)"([^]*?)"\1/g;
+  const KERNEL = /__(global|device)__|\bfn \w/;
+  const TOKEN = new RegExp(
+    [
+      '(?<comment>//.*|/\\*[^]*?\\*/)',
+      '(?<string>"(?:\\\\.|[^"\\\\\\n])*")',
+      '(?<meta>^[ \\t]*#.*)',
+      '(?<number>\\b(?:0x[0-9a-fA-F]+|[0-9]+\\.?[0-9]*(?:e[+-]?[0-9]+)?)[uUlLfF]*)',
+      '(?<word>[A-Za-z_][A-Za-z0-9_]*)'
+    ].join('|'),
+    'gm'
+  );
+  const KEYWORD = new RegExp(
+    '^(' +
+      'if|else|for|while|do|return|break|continue|switch|case|default|struct|union|enum|template|typename|class|const|constexpr|' +
+      'static|inline|extern|volatile|using|namespace|typedef|sizeof|auto|asm|true|false|nullptr|void|bool|char|short|int|long|' +
+      'fn|let|mut|pub|use|impl|trait|where|match|loop|in|as|move|ref|self|Self|unsafe|crate|mod|type|macro_rules|' +
+      '[fiu](16|32|64)|[iu]8|[iu]size|str|' +
+      'float|double|unsigned|signed|size_t|half|bf16|u?int(8|16|32|64)_t|(float|double|u?int|half)[234]|' +
+      '__(global|device|host|shared|constant|restrict|launch_bounds|align|forceinline|noinline)__' +
+      ')$'
+  );
+  const BUILTIN = /^(threadIdx|blockIdx|blockDim|gridDim|warpSize|__\w+|atomic[A-Z]\w*)$/;
+  const kind = ({ groups }) => {
+    const [name] = Object.keys(groups).filter(one => groups[one] !== undefined);
+    return name !== 'word' ? name : KEYWORD.test(groups.word) ? 'keyword' : BUILTIN.test(groups.word) ? 'def' : null;
+  };
+
+  const marks = (text, view) => {
+    const found = [];
+    const add = (from, length, name) => found.push(view.Decoration.mark({ class: name }).range(from, from + length));
+    for (const raw of text.matchAll(RAW)) {
+      const [whole, , inside] = raw;
+      if (inside && KERNEL.test(inside)) {
+        const start = raw.index + whole.indexOf('"') + 1;
+        add(start, inside.length, 'gpulab-kernel');
+        for (const token of inside.matchAll(TOKEN)) {
+          const name = kind(token);
+          if (name) {
+            add(start + token.index, token[0].length, `gpulab-kernel-${name}`);
+          }
+        }
+      }
+    }
+    return view.Decoration.set(found, true);
+  };
+
+  const colours = (codemirror, state, view) => ({
+    id: 'gpulab:kernel-colours',
+    autoStart: true,
+    requires: [codemirror.IEditorExtensionRegistry],
+    activate: (app, registry) => {
+      const coloured = view.ViewPlugin.fromClass(
+        class {
+          constructor(editor) {
+            this.decorations = marks(editor.state.doc.toString(), view);
+          }
+          update(change) {
+            if (change.docChanged) {
+              this.decorations = marks(change.state.doc.toString(), view);
+            }
+          }
+        },
+        { decorations: one => one.decorations }
+      );
+      // The Rust mode knows one long string; the mark of the highest precedence is the inner one, whose colour is seen.
+      const highest = state.Prec.highest(coloured);
+      const extension = codemirror.EditorExtensionRegistry.createImmutableExtension(highest);
+      registry.addExtension({ name: 'gpulab-kernel', factory: () => extension });
+    }
+  });
+
   const outputs = notebook => ({
     id: 'gpulab:outputs',
     autoStart: true,
     requires: [notebook.INotebookTracker],
     activate: (app, tracker) => {
       const style = document.createElement('style');
-      style.textContent = SLIDES;
+      style.textContent = [SLIDES, PLAIN, COLOURS].join('\n');
       document.head.append(style);
       tracker.forEach(restore);
       tracker.widgetAdded.connect((_, panel) => restore(panel));
@@ -116,8 +194,9 @@ _JUPYTERLAB.gpulab = (() => {
       shared = scope;
     },
     get: async () => {
-      const notebook = await load('@jupyterlab/notebook');
-      return () => ({ __esModule: true, default: [executor(notebook), outputs(notebook)] });
+      const names = ['@jupyterlab/notebook', '@jupyterlab/codemirror', '@codemirror/state', '@codemirror/view'];
+      const [notebook, ...editor] = await Promise.all(names.map(load));
+      return () => ({ __esModule: true, default: [executor(notebook), outputs(notebook), colours(...editor)] });
     }
   };
 })();
