@@ -41,15 +41,12 @@ def lint(paths: list[Path]) -> int:
             found.append(str(problem))
     found += [str(finding) for lesson in lessons for finding in notebook_rules.check(lesson)]
     if paths:
-        # Whoever asks for one notebook wants to know, whether it is on the list of open ones or not.
         found += [str(finding) for lesson in lessons for finding in figures.check(lesson)]
         found += [str(finding) for lesson in lessons for finding in words.check(lesson.path)]
     else:
-        unsourced = figures.everything(lessons)
-        found += [str(finding) for finding in figures.listed(unsourced, figures.still_open(), figures.OPEN)]
-        found += [str(finding) for finding in [*glossary.check(lessons), *names.check(lessons), *notes.check(lessons)]]
-        private = words.findings(file_rules.files())
-        found += [str(finding) for finding in words.listed(private, words.still_open(words.OPEN), words.OPEN)]
+        found += [str(finding) for finding in [*figures.everything(lessons), *glossary.check(lessons)]]
+        found += [str(finding) for finding in [*names.check(lessons), *notes.check(lessons)]]
+        found += [str(finding) for finding in words.listed(words.findings(file_rules.files()), words.still_open())]
         found += [str(finding) for finding in file_rules.check(lessons, file_rules.files())]
         # Raises what keeps the edition from being made at all.
         found += [

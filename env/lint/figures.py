@@ -19,8 +19,6 @@ column, whose head names the unit, number and unit). On a page they are in a com
 Text with several numbers (`8–15 GB/s`) has one source for all, or a list with one for each. What is computed or looked
 up is compared with the digits shown. Reading times are not looked at: the first cell, and lesson 00, state them, and
 `env.lint.minutes` computes them.
-
-`figures_open.txt` lists what is still to be done, one notebook or page a line; it may only become shorter.
 """
 
 from __future__ import annotations
@@ -49,7 +47,6 @@ from env.lint.notebook_rules import Finding, cell_name
 from env.lint.quantities import UNITS, Quantity
 from env.notebooks import ROOT, Lesson, find, load, relative
 
-OPEN = Path(__file__).with_name("figures_open.txt")
 PAGES = ("README.md", "docs/*.md", "crates/*/README.md")
 # Generated, and the design's own figures, which are of no lesson.
 NOT_FOR_READERS = {"where.md", "DESIGN.md"}
@@ -324,33 +321,13 @@ def pages() -> list[Path]:
     return sorted({path for pattern in PAGES for path in ROOT.glob(pattern) if path.name not in NOT_FOR_READERS})
 
 
-def still_open(file: Path | None = None) -> list[str]:
-    """The notebooks and pages that are still to be done."""
-    lines = (file or OPEN).read_text(encoding="utf-8").splitlines()
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-
-
-def listed(found: dict[str, list[Finding]], undone: list[str], file: Path) -> list[Finding]:
-    """What fails: findings of what is not on the list, and names on the list that have none or do not exist."""
-    findings = [one for name, ones in found.items() if name not in undone for one in ones]
-    for name in undone:
-        if name not in found:
-            findings.append(Finding(file, "", f"`{name}` is no notebook or page", "take it off the list"))
-        elif not found[name]:
-            findings.append(Finding(file, "", f"`{name}` has no finding any more", "take it off the list"))
-        if undone.count(name) > 1:
-            findings.append(Finding(file, "", f"`{name}` stands there twice", "take one off the list"))
-    return findings
-
-
-def everything(lessons: list[Lesson]) -> dict[str, list[Finding]]:
-    """All findings by notebook and page, the list of open ones aside."""
-    found = {lesson.name: check(lesson) for lesson in lessons}
-    return found | {relative(page): check_page(page) for page in pages()}
+def everything(lessons: list[Lesson]) -> list[Finding]:
+    """All findings in notebooks and pages."""
+    return [one for lesson in lessons for one in check(lesson)] + [one for page in pages() for one in check_page(page)]
 
 
 def main() -> int:
-    """Prints all findings by notebook and page, with their numbers; 1 when something that is not on the list has one."""
+    """Prints all findings by notebook and page, with their numbers; 1 when there are any."""
     made = argparse.ArgumentParser(prog="python3 -m env.lint.figures", description="Figures in prose without a source.")
     made.add_argument("names", nargs="*", help="notebooks, as 11 or 11_reduction, or pages; default: everything")
     made.add_argument("--count", action="store_true", help="only how many")
@@ -361,12 +338,11 @@ def main() -> int:
     for page in pages():
         if not chosen.names or relative(page) in chosen.names:
             found[relative(page)] = check_page(page)
-    undone = still_open()
     for name, findings in found.items():
-        print(f"{name}: {len(findings)}{' (on the list of open ones)' if name in undone else ''}")
+        print(f"{name}: {len(findings)}")
         for finding in [] if chosen.count else findings:
             print(f"  {finding}".replace("\n", "\n    "))
-    return 1 if any(ones and name not in undone for name, ones in found.items()) else 0
+    return 1 if any(found.values()) else 0
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def _recorded(lessons: list[Lesson]) -> Iterator[Finding]:
             yield from findings
     for name in waiting:
         if name not in found:
-            yield Finding(UNRECORDED, "", f"`{name}` is recorded, or gone", "python3 -m env.lint.shrink")
+            yield Finding(UNRECORDED, "", f"`{name}` is recorded, or gone", "take it off the list")
 
 
 def _solutions(lessons: list[Lesson]) -> Iterator[Finding]:

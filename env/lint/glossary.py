@@ -5,9 +5,6 @@ An entry is a line `- **term**, **another name**: definition`, and behind it the
 
 Bold is for terms, and italics are for emphasis. A term has at most three words, of letters; text in bold that ends a
 sentence, has a figure in it or begins a point of a list (`**Batch size.** …`) is none.
-
-`glossary_open.txt` lists notebooks whose bold words are still to be looked through; it may only become shorter. Entries that
-no notebook uses are reported once it is empty.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 
 from env import in_venv
 
@@ -27,13 +23,11 @@ if __name__ == "__main__":
 
 from env.console import tool
 from env.lint import page_rules, quantities
-from env.lint.figures import listed, still_open
 from env.lint.notebook_rules import Finding, cell_name
 from env.notebooks import ROOT, Lesson, find, load
 from env.paths import write_text
 
 PAGE = ROOT / "docs" / "glossary.md"
-OPEN = Path(__file__).with_name("glossary_open.txt")
 ENTRY = re.compile(
     r"^- (?P<names>\*\*[^*]+\*\*(?:, \*\*[^*]+\*\*)*): (?P<text>.+?)(?: (?P<link>\[[^\]]+\]\([^)]+\.ipynb\)))?$"
 )
@@ -151,19 +145,18 @@ def missing(lesson: Lesson, known: set[str]) -> list[Finding]:
     return found
 
 
-def everything(lessons: list[Lesson], page: str) -> dict[str, list[Finding]]:
-    """Terms without an entry, by notebook."""
+def without_entry(lessons: list[Lesson], page: str) -> list[Finding]:
+    """Terms without an entry, in all notebooks."""
     known = {plain(name) for one in entries(page) for name in one.names}
     # Terms inside a definition are defined there: `writing to such addresses is a **scatter**`.
     known |= {plain(name) for one in entries(page) for name in re.findall(r"\*\*([^*]+)\*\*", one.text)}
-    return {lesson.name: missing(lesson, known) for lesson in lessons}
+    return [one for lesson in lessons for one in missing(lesson, known)]
 
 
-def check(lessons: list[Lesson], undone: list[str] | None = None, page: str | None = None) -> list[Finding]:
+def check(lessons: list[Lesson], page: str | None = None) -> list[Finding]:
     """What fails: the page is not as `--write` makes it, a term lacks its entry, or an entry its use."""
     page = PAGE.read_text(encoding="utf-8") if page is None else page
-    undone = still_open(OPEN) if undone is None else undone
-    found = listed(everything(lessons, page), undone, OPEN)
+    found = without_entry(lessons, page)
     broken = [line for line in page.splitlines() if line.startswith("- ") and not ENTRY.match(line)]
     found += [Finding(PAGE, "", f"`{line[:60]}` is no entry", "write `- **term**: definition`") for line in broken]
     names = [plain(name) for one in entries(page) for name in one.names]
@@ -174,35 +167,24 @@ def check(lessons: list[Lesson], undone: list[str] | None = None, page: str | No
         found.append(
             Finding(PAGE, "", "its order or its lessons are out of date", "python3 -m env.lint.glossary --write")
         )
-    if not undone:
-        unused = [one for one in entries(page) if uses.first(one) is None]
-        found += [
-            Finding(PAGE, "", f"no notebook uses **{one.names[0]}**", "remove the entry, or use the term")
-            for one in unused
-        ]
-    return found
+    unused = [one for one in entries(page) if uses.first(one) is None]
+    return found + [
+        Finding(PAGE, "", f"no notebook uses **{one.names[0]}**", "remove the entry, or use the term") for one in unused
+    ]
 
 
 def main() -> int:
-    """`--write` renews the page; otherwise what fails is printed, then what the open list still lets pass."""
+    """`--write` renews the page first; then what fails is printed."""
     made = argparse.ArgumentParser(
         prog="python3 -m env.lint.glossary", description="The glossary and the terms in bold."
     )
     made.add_argument("--write", action="store_true", help="renew order and lessons in docs/glossary.md")
     lessons = [load(path) for path in find()]
-    uses = Uses(lessons)
     if made.parse_args().write:
-        write_text(PAGE, written(PAGE.read_text(encoding="utf-8"), uses))
-    page, undone = PAGE.read_text(encoding="utf-8"), still_open(OPEN)
-    failing = check(lessons, undone, page)
+        write_text(PAGE, written(PAGE.read_text(encoding="utf-8"), Uses(lessons)))
+    failing = check(lessons)
     for finding in failing:
         print(finding)
-    for name, findings in everything(lessons, page).items():
-        if name in undone and findings:
-            print(f"{name} (on the list of open ones): {', '.join(one.what.split(' has no')[0] for one in findings)}")
-    unused = [one.names[0] for one in entries(page) if uses.first(one) is None]
-    if unused:
-        print(f"in no notebook yet: {', '.join(unused)}")
     return 1 if failing else 0
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-from env.lint.figures import listed, still_open
 from env.lint.glossary import title
 from env.lint.notebook_rules import Finding
-from env.notebooks import ROOT, Lesson, relative
+from env.notebooks import ROOT, Lesson
 
-OPEN = Path(__file__).with_name("names_open.txt")
 LINK = re.compile(r"\[([^\]\n]*·[^\]\n]*)\]\((?:[^)\s]*/)?(\d\d[a-z]?_\w+)\.ipynb(?:#[^)]*)?\)")
 
 
@@ -24,23 +21,17 @@ def wrong(text: str, lessons: dict[str, Lesson]) -> Iterator[tuple[str, str]]:
             yield said, title(lesson)
 
 
-def everything(lessons: list[Lesson]) -> dict[str, list[Finding]]:
-    """All links that call a lesson otherwise, by notebook and page."""
+def check(lessons: list[Lesson]) -> list[Finding]:
+    """All links in notebooks and pages that call a lesson otherwise."""
     known = {lesson.name: lesson for lesson in lessons}
     texts = {
-        lesson.name: (lesson.path, "\n".join(c.source for c in lesson.notebook.cells if c.cell_type == "markdown"))
+        lesson.path: "\n".join(c.source for c in lesson.notebook.cells if c.cell_type == "markdown")
         for lesson in lessons
     }
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        texts[relative(page)] = (page, page.read_text(encoding="utf-8"))
-    return {
-        name: [
-            Finding(path, "", f"calls a lesson `{said}`", f"call it `{named}`") for said, named in wrong(text, known)
-        ]
-        for name, (path, text) in texts.items()
-    }
-
-
-def check(lessons: list[Lesson]) -> list[Finding]:
-    """What fails: a link with another name where the notebook or page is not on the list of open ones."""
-    return listed(everything(lessons), still_open(OPEN), OPEN)
+        texts[page] = page.read_text(encoding="utf-8")
+    return [
+        Finding(path, "", f"calls a lesson `{said}`", f"call it `{named}`")
+        for path, text in texts.items()
+        for said, named in wrong(text, known)
+    ]

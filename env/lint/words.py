@@ -23,7 +23,6 @@ if __name__ == "__main__":
 
 from env.console import tool
 from env.lint import quantities
-from env.lint.figures import listed, still_open
 from env.lint.notebook_rules import Finding
 from env.notebooks import load, relative
 
@@ -151,6 +150,25 @@ def findings(everything: Iterable[Path]) -> dict[str, list[Finding]]:
     return {relative(path): list(_found(path, path.stat().st_mtime_ns)) for path in files(everything)}
 
 
+def still_open(file: Path = OPEN) -> list[str]:
+    """The files that are still to be done."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def listed(found: dict[str, list[Finding]], undone: list[str], file: Path = OPEN) -> list[Finding]:
+    """What fails: findings of what is not on the list, and names on the list that have none or do not exist."""
+    findings = [one for name, ones in found.items() if name not in undone for one in ones]
+    for name in undone:
+        if name not in found:
+            findings.append(Finding(file, "", f"`{name}` is none of the files", "take it off the list"))
+        elif not found[name]:
+            findings.append(Finding(file, "", f"`{name}` has no finding any more", "take it off the list"))
+        if undone.count(name) > 1:
+            findings.append(Finding(file, "", f"`{name}` stands there twice", "take one off the list"))
+    return findings
+
+
 def main() -> int:
     """Prints all findings by file; 1 when a file that is not on the list has one."""
     from env.lint import file_rules
@@ -160,14 +178,14 @@ def main() -> int:
     made.add_argument("--count", action="store_true", help="only how many")
     chosen = made.parse_args()
     found = findings(file_rules.files())
-    undone = still_open(OPEN)
+    undone = still_open()
     for name, ones in found.items():
         if not ones or (chosen.names and not any(part in name for part in chosen.names)):
             continue
         print(f"{name}: {len(ones)}{' (on the list of open ones)' if name in undone else ''}")
         for finding in [] if chosen.count else ones:
             print(f"  {finding}".replace("\n", "\n    "))
-    failing = listed(found, undone, OPEN)
+    failing = listed(found, undone)
     print(
         f"{sum(map(len, found.values()))} in {sum(map(bool, found.values()))} files, {len(failing)} of them to be fixed now"
     )

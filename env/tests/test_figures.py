@@ -5,7 +5,7 @@ from __future__ import annotations
 import nbformat
 import pytest
 from env import notebooks
-from env.lint import figures, quantities, shrink
+from env.lint import figures, quantities
 
 
 def texts(text: str) -> list[str]:
@@ -230,23 +230,5 @@ def test_a_page_has_its_sources_in_a_comment(tmp_path):
     assert "is no JSON" in str(figures.check_page(page)[0])
 
 
-def test_the_list_of_open_ones_may_only_become_shorter(tmp_path):
-    file = tmp_path / "open.txt"
-    file.write_text("# why\nwith\nwithout\nnone\nwith\n")
-    one = figures.Finding(tmp_path / "with.ipynb", "cell 1", "x", "y")
-    new = figures.Finding(tmp_path / "new.ipynb", "cell 1", "x", "y")
-    found = figures.listed({"with": [one], "without": [], "new": [new]}, figures.still_open(file), file)
-    said = "\n".join(map(str, found))
-    assert "new.ipynb" in said and "with.ipynb" not in said
-    assert "`without` has no finding any more" in said and "`none` is no notebook or page" in said
-    assert "`with` stands there twice" in said
-
-
-def test_a_list_is_shortened_and_never_grows():
-    text = "# why\nwith\nwithout\nnone\nwith\n"
-    assert shrink.shrunk(text, {"with": [1], "without": [], "new": [1]}) == "# why\nwith\n"
-
-
-def test_the_list_is_as_the_course_is():
-    lessons = [notebooks.load(path) for path in notebooks.find()]
-    assert figures.listed(figures.everything(lessons), figures.still_open(), figures.OPEN) == []
+def test_every_figure_of_the_course_has_its_source():
+    assert figures.everything([notebooks.load(path) for path in notebooks.find()]) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import nbformat
 import pytest
 from env import notebooks
-from env.lint import figures, glossary
+from env.lint import glossary
 
 PAGE = """# Glossary
 
@@ -37,7 +37,7 @@ def test_entries_get_an_order_and_their_lesson():
     # In bold counts more than an earlier mention.
     assert lines[1].endswith("(../notebooks/03_b.ipynb)")
     assert fit(page, first, second) == page and "## B" in page
-    assert glossary.check([first, second], [], page) == []
+    assert glossary.check([first, second], page) == []
 
 
 FAULTS = {
@@ -50,16 +50,16 @@ FAULTS = {
 def test_a_planted_fault_is_found(name):
     text, wanted = FAULTS[name]
     one = lesson(text)
-    found = [str(finding) for finding in glossary.check([one], [], fit(PAGE, one))]
+    found = [str(finding) for finding in glossary.check([one], fit(PAGE, one))]
     assert len(found) == 1 and wanted in found[0] and "next: " in found[0]
 
 
 def test_a_page_that_is_out_of_date_twice_or_unreadable_is_found():
     one = lesson("Each **warp**, **block**, **bank**.")
     page = fit(PAGE, one)
-    assert "out of date" in str(glossary.check([one], [], page.replace("02_a", "01_b"))[0])
-    assert "**warp** stands there twice" in str(glossary.check([one], [], page + "- **Warps**: again\n"))
-    assert "is no entry" in str(glossary.check([one], [], page + "- warp: again\n"))
+    assert "out of date" in str(glossary.check([one], page.replace("02_a", "01_b"))[0])
+    assert "**warp** stands there twice" in str(glossary.check([one], page + "- **Warps**: again\n"))
+    assert "is no entry" in str(glossary.check([one], page + "- warp: again\n"))
 
 
 @pytest.mark.parametrize(
@@ -81,18 +81,10 @@ def test_what_is_no_term(text):
     "text", ["**Warps**", "**warp**", "**warp.**", "**bank conflicts**", "**Bank-conflict**", "**grid**"]
 )
 def test_plural_and_capitals_are_the_same_term(text):
-    assert glossary.everything([lesson(text)], PAGE) == {"02_a": []}
-
-
-def test_open_notebooks_are_reported_and_do_not_fail():
-    one = lesson("Each **warp** has a **wavefront**.")
-    page = fit(PAGE, one)
-    assert glossary.check([one], ["02_a"], page) == []
-    assert "`02_a` has no finding any more" in str(glossary.check([lesson("Each **warp**.")], ["02_a"], page))
+    assert glossary.without_entry([lesson(text)], PAGE) == []
 
 
 def test_the_glossary_is_as_the_course_is():
     lessons = [notebooks.load(path) for path in notebooks.find()]
     assert glossary.check(lessons) == []
     assert len(glossary.entries(glossary.PAGE.read_text(encoding="utf-8"))) > 150
-    assert set(figures.still_open(glossary.OPEN)) <= {one.name for one in lessons}

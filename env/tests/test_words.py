@@ -7,7 +7,6 @@ import json
 import nbformat
 import pytest
 from env.lint import words
-from env.lint.figures import still_open
 
 from conftest import KERNELSPEC
 
@@ -87,10 +86,22 @@ def test_cells_of_a_notebook(tmp_path):
     assert [("cell 1" in one, "cell 2" in one) for one in found] == [(True, False), (False, True), (False, True)]
 
 
+def test_the_list_of_open_files_may_only_become_shorter(tmp_path):
+    file = tmp_path / "open.txt"
+    file.write_text("# why\nwith\nwithout\nnone\nwith\n")
+    one = words.Finding(tmp_path / "with.ipynb", "cell 1", "x", "y")
+    new = words.Finding(tmp_path / "new.ipynb", "cell 1", "x", "y")
+    found = words.listed({"with": [one], "without": [], "new": [new]}, words.still_open(file), file)
+    said = "\n".join(map(str, found))
+    assert "new.ipynb" in said and "with.ipynb" not in said
+    assert "`without` has no finding any more" in said and "`none` is none of the files" in said
+    assert "`with` stands there twice" in said
+
+
 def test_the_list_is_as_the_course_is():
     from env.lint import file_rules
 
     found = words.findings(file_rules.files())
     if not found:
         pytest.skip("not a git checkout")
-    assert words.listed(found, still_open(words.OPEN), words.OPEN) == []
+    assert words.listed(found, words.still_open()) == []
