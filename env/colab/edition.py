@@ -9,7 +9,7 @@ from nbformat import NotebookNode
 
 from env.colab.badges import rewrite
 from env.colab.settings import Settings
-from env.notebooks import Lesson, tags
+from env.notebooks import Lesson
 
 MAGIC = "%%rust\n"
 SET_UP = "colab-set-up"
@@ -93,8 +93,3 @@ def _cell(cell: NotebookNode, settings: Settings) -> NotebookNode:
 def solutions(lesson: Lesson) -> dict[str, str]:
     """The lesson's solutions as cells of the edition."""
     return {name: MAGIC + text for name, text in lesson.solutions.items()}
-
-
-def is_set_up(cell: NotebookNode) -> bool:
-    """Whether this is the edition's own cell, which no lesson has."""
-    return SET_UP in tags(cell)

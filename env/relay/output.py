@@ -131,7 +131,6 @@ class Errors:
 
 GREY = re.compile(r"\x1b\[38;5;(?:24\d|25\d)m")
 COLOUR = re.compile(r"\x1b\[(?:38;5;\d+|3[1-7]|9[0-7])m")
-RESET = "\x1b[0m"
 # evcxr colours letter by letter.
 RUN = re.compile(r"\x1b\[0m\x1b\[1m")
 

@@ -1,4 +1,4 @@
-//! How a recorder (`examples/record_*`) talks with the process that started it (`env/record_*.py`), which times a peer
+//! How a recorder (`examples/record_*`) talks with the process that started it (`env/baselines/record_*.py`), which times a peer
 //! alternately with it: a line to stdout, and one from stdin. What the lines say stands in each recorder's `partner.rs`.
 
 use crate::{Error, Result};

@@ -11,7 +11,7 @@ use gpulab::launch::Source;
 /// One file of operators: any number of kernels that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operator {
-    /// Path below `support-crate/kernels`, without `.cu`.
+    /// Path below `crates/kernels`, without `.cu`.
     pub path: &'static str,
     /// The `extern "C"` names of its kernels.
     pub kernels: &'static [&'static str],
