@@ -10,7 +10,7 @@
 //! | [`prometheus`] | the text that Prometheus reads, and the address that it reads it from |
 //! | [`chart`] | samples as text for a terminal and as a chart |
 //! | [`live`] | a thread that samples, and a chart in a notebook that redraws itself |
-//! | [`planted`] | a trace that is made up and says so, for tests and until there is a recorded one |
+//! | [`planted`] | a trace that is made up and says so, for tests and examples |
 //!
 //! ```
 //! use gpulab_monitor::{Alerts, SampleTrace, built_in, planted};

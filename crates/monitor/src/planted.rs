@@ -1,5 +1,5 @@
-//! Traces that are made up: phases with round figures and a little noise. For tests, and for lesson 62 until somebody has recorded
-//! one. Their origin says so, and no figure of them is a measurement.
+//! A trace that is made up, for tests and examples: phases with round figures and a little noise. Its origin says so, and no figure of it
+//! is a measurement.
 
 use crate::sample::{Job, Process, Sample};
 use crate::source::GpuInfo;
@@ -60,22 +60,6 @@ fn phases() -> Vec<Phase> {
 /// A trace with the phases of `gpulab demo load`.
 pub fn course() -> SampleTrace {
     trace(&phases())
-}
-
-/// A trace like that of `gpulab demo load --case`: the training that lesson 62 asks about.
-pub fn case() -> SampleTrace {
-    let training = Phase {
-        name: "training",
-        seconds: 30.0,
-        utilization: 25.0,
-        memory: 10.0,
-        used_gib: 120.0,
-        watts: 260.0,
-        received: 1e10,
-        wait: Some(0.02),
-        ..IDLE
-    };
-    trace(&[training])
 }
 
 /// To so many digits as a driver gives: a trace keeps them.
