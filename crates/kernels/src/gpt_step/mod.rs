@@ -33,11 +33,13 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+mod operators;
 mod reference;
 mod shape;
 #[cfg(test)]
 mod tests;
 
+pub use operators::{GptOperators, GptOptimizer};
 pub use reference::{GptReference, reference_step, rounded_step};
 pub use shape::{GptShape, Tensor};
 
@@ -171,6 +173,15 @@ impl Default for AdamWConfig {
     }
 }
 
+impl AdamWConfig {
+    /// What the kernel reads in the step of that number, from 1.
+    fn numbers(&self, step: u64) -> [f32; 8] {
+        let correction = |beta: f32| (1.0 / (1.0 - f64::from(beta).powf(step as f64))) as f32;
+        let AdamWConfig { rate, betas, epsilon, decay, clip } = *self;
+        [rate, betas.0, betas.1, epsilon, decay, clip, correction(betas.0), correction(betas.1)]
+    }
+}
+
 /// What came of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepResult {
@@ -253,6 +264,39 @@ struct Parameters {
     v: Buffer<f32>,
     gradient: Buffer<f32>,
     weights: Buffer<u16>,
+}
+
+impl Parameters {
+    fn zeros(gpu: &Gpu, n: usize) -> Result<Parameters> {
+        Ok(Parameters {
+            master: gpu.zeros(n)?,
+            m: gpu.zeros(n)?,
+            v: gpu.zeros(n)?,
+            // Rows that fill the table up get a gradient of 0 by the last product.
+            gradient: gpu.zeros(n)?,
+            weights: gpu.zeros(n)?,
+        })
+    }
+
+    fn set(&mut self, parameters: &[f32], [m, v]: [&[f32]; 2]) -> Result<()> {
+        let Parameters { master, m: own_m, v: own_v, weights, .. } = self;
+        for (what, given) in [("parameters", parameters), ("first moments", m), ("second moments", v)] {
+            if given.len() != master.len() {
+                let expected = master.len();
+                return Err(Error::LengthMismatch { what: what.to_string(), expected, given: given.len() });
+            }
+        }
+        master.copy_from(parameters)?;
+        own_m.copy_from(m)?;
+        own_v.copy_from(v)?;
+        let bits: Vec<u16> = parameters.iter().map(|&x| gpulab::cpu::bf16_from_f32(x)).collect();
+        weights.copy_from(&bits)
+    }
+
+    fn state(&self, step: u64) -> Result<GptState> {
+        let Parameters { master, m, v, .. } = self;
+        Ok(GptState { parameters: master.to_host()?, m: m.to_host()?, v: v.to_host()?, step })
+    }
 }
 
 /// What a layer's forward pass leaves for its backward pass.
@@ -388,17 +432,11 @@ impl GptKernels {
         let compile = |path: &'static str| -> Result<Vec<(&'static str, Kernel)>> {
             let operator = operator(path)?;
             operator.runs_on(capability)?;
-            let value = |name: &str| match (path, name) {
-                (_, "HEADS") => shape.heads,
-                (_, "WIDTH") => shape.width(),
-                (_, "VOCABULARY") => shape.vocabulary,
-                (_, "COLUMNS") => shape.rows(),
-                ("gpt_step/norm", "THREADS") => norm_threads(shape),
-                ("gpt_step/loss", "THREADS") => loss_threads(shape),
-                (_, "THREADS") => THREADS,
-                ("gpt_step/attention", name) => of(ahead, &forward, name) as usize,
-                ("gpt_step/attention_backward", name) => of(back, &backward, name) as usize,
-                (_, other) => unreachable!("{path} has a constant {other}"),
+            let value = |name: &str| match (path, constant(shape, path, name)) {
+                (_, Some(value)) => value,
+                ("gpt_step/attention", _) => of(ahead, &forward, name) as usize,
+                ("gpt_step/attention_backward", _) => of(back, &backward, name) as usize,
+                _ => unreachable!("{path} has a constant {name}"),
             };
             let own = file(&format!("{path}.cu"))?;
             let source: Source =
@@ -448,6 +486,20 @@ const FILES: &[&str] = &[
     "gpt_step/norm",
     "gpt_step/update",
 ];
+
+/// The value of a constant of a file, where it follows from the model's shape.
+fn constant(shape: &GptShape, path: &str, name: &str) -> Option<usize> {
+    Some(match (path, name) {
+        (_, "HEADS") => shape.heads,
+        (_, "WIDTH") => shape.width(),
+        (_, "VOCABULARY") => shape.vocabulary,
+        (_, "COLUMNS") => shape.rows(),
+        ("gpt_step/norm", "THREADS") => norm_threads(shape),
+        ("gpt_step/loss", "THREADS") => loss_threads(shape),
+        (_, "THREADS") => THREADS,
+        _ => return None,
+    })
+}
 
 /// Blocks of 256 threads for so many.
 fn each(threads: usize) -> LaunchConfig {
@@ -579,7 +631,6 @@ impl GptTraining {
         let settings = GptSettings { plain_products: settings.plain_products || simulated, ..settings };
         let products = Products::new(gpu, settings.plain_products)?;
         let (t, c) = (settings.batch * shape.context, shape.width());
-        let n = shape.parameter_count();
         let rows = settings.batch * shape.heads;
         let padded = rows * shape.context.next_multiple_of(PADDED);
         let bf16 = |len: usize| gpu.poison::<u16>(len);
@@ -625,14 +676,7 @@ impl GptTraining {
             settings: gpu.zeros(8)?,
             is_set: false,
         };
-        let parameters = Parameters {
-            master: gpu.zeros(n)?,
-            m: gpu.zeros(n)?,
-            v: gpu.zeros(n)?,
-            // Rows that fill the table up get a gradient of 0 by the last product.
-            gradient: gpu.zeros(n)?,
-            weights: gpu.zeros(n)?,
-        };
+        let parameters = Parameters::zeros(gpu, shape.parameter_count())?;
         let mut trainer = GptTraining {
             gpu: gpu.clone(),
             shape,
@@ -724,19 +768,8 @@ impl GptTraining {
         self.set(&state.parameters, [&state.m, &state.v], state.step)
     }
 
-    fn set(&mut self, parameters: &[f32], [m, v]: [&[f32]; 2], step: u64) -> Result<()> {
-        let Parameters { master, m: own_m, v: own_v, weights, .. } = &mut self.parameters;
-        for (what, given) in [("parameters", parameters), ("first moments", m), ("second moments", v)] {
-            if given.len() != master.len() {
-                let expected = master.len();
-                return Err(Error::LengthMismatch { what: what.to_string(), expected, given: given.len() });
-            }
-        }
-        master.copy_from(parameters)?;
-        own_m.copy_from(m)?;
-        own_v.copy_from(v)?;
-        let bits: Vec<u16> = parameters.iter().map(|&x| gpulab::cpu::bf16_from_f32(x)).collect();
-        weights.copy_from(&bits)?;
+    fn set(&mut self, parameters: &[f32], moments: [&[f32]; 2], step: u64) -> Result<()> {
+        self.parameters.set(parameters, moments)?;
         self.step = step;
         Ok(())
     }
@@ -746,8 +779,7 @@ impl GptTraining {
     /// # Errors
     /// [`Error::Driver`].
     pub fn state(&self) -> Result<GptState> {
-        let Parameters { master, m, v, .. } = &self.parameters;
-        Ok(GptState { parameters: master.to_host()?, m: m.to_host()?, v: v.to_host()?, step: self.step })
+        self.parameters.state(self.step)
     }
 
     /// The parameters in f32, in the order of [`GptShape::tensors`]; waits for the steps that were queued.
@@ -798,7 +830,7 @@ impl GptTraining {
 
     /// Of so many batches of texts.
     fn inputs_and_targets(&self, tokens: &[u32], batches: usize) -> Result<[Vec<i32>; 2]> {
-        let GptShape { context, vocabulary, .. } = self.shape;
+        let context = self.shape.context;
         let expected = batches * self.settings.ranks * self.settings.batch * (context + 1);
         if tokens.len() != expected {
             return Err(Error::LengthMismatch {
@@ -807,12 +839,7 @@ impl GptTraining {
                 given: tokens.len(),
             });
         }
-        if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
-            return Err(Error::invalid(
-                format!("the batch has the token {token}, and the vocabulary ends at {}", vocabulary - 1),
-                "use the tokenizer that belongs to the model",
-            ));
-        }
+        self.shape.knows(tokens)?;
         let part = |from: usize| {
             let texts = tokens.chunks_exact(context + 1).flat_map(move |text| &text[from..from + context]);
             texts.map(|&token| token as i32).collect()
@@ -884,11 +911,7 @@ impl GptTraining {
             self.queue_gradients(None)?;
             self.tuned = true;
         }
-        let step = (self.step + 1) as f64;
-        let correction = |beta: f32| (1.0 / (1.0 - f64::from(beta).powf(step))) as f32;
-        let AdamWConfig { rate, betas, epsilon, decay, clip } = *adamw;
-        let given = [rate, betas.0, betas.1, epsilon, decay, clip, correction(betas.0), correction(betas.1)];
-        self.batch.settings.copy_from(&given)?;
+        self.batch.settings.copy_from(&adamw.numbers(self.step + 1))?;
         let graph = self.settings.plan == GptPlan::Graph
             && matches!(self.gpu, Gpu::Cuda(_))
             && self.clock.is_none()
@@ -1462,47 +1485,66 @@ impl GptTraining {
     }
 
     fn queue_update(&mut self) -> Result<()> {
-        let shape = self.shape;
-        let rows = self.settings.accumulate * self.tokens();
+        let (shape, rows) = (self.shape, self.settings.accumulate * self.tokens());
         self.begins("norm of the gradients")?;
         let Self { kernels, parameters, activations, .. } = &mut *self;
         let Activations { squares, tallied, losses, .. } = activations;
-        let n = shape.parameter_count();
-        let walkers = LaunchConfig::new(WALKERS as u32, THREADS as u32);
-        kernels.get("squares").launch(walkers, (&parameters.gradient, &mut *squares, n as i32))?;
-        let one = LaunchConfig::new(1, THREADS as u32);
-        kernels.get("tally").launch(one, (&*squares, &*losses, tallied, WALKERS as i32, rows as i32))?;
+        tally(&kernels.named, &parameters.gradient, (losses, rows), squares, tallied)?;
         self.begins("AdamW")?;
-        let fused = self.fused();
-        let Self { kernels, parameters, activations, batch, .. } = &mut *self;
-        let Parameters { master, m, v, gradient, weights } = parameters;
-        let layer = shape.layer(0);
-        let (layers, matrices) = (shape.layers as i32, shape.places().norm_1 as i32);
-        let ranges = match fused {
-            true => vec![(0, n)],
-            false => shape.tensors().into_iter().map(|tensor| (tensor.range.start, tensor.range.end)).collect(),
+        let all = 0..shape.parameter_count();
+        let ranges = match self.fused() {
+            true => vec![all],
+            false => shape.tensors().into_iter().map(|tensor| tensor.range).collect(),
         };
-        for (from, to) in ranges {
-            let blocks = ((to - from) / 4).div_ceil(THREADS).min(WALKERS);
-            let args = (
-                &mut *master,
-                &mut *m,
-                &mut *v,
-                &*gradient,
-                &mut *weights,
-                &activations.tallied,
-                &batch.settings,
-                layer.start as i32,
-                layer.len() as i32,
-                layers,
-                matrices,
-                from as i32,
-                to as i32,
-            );
-            kernels.get("adamw").launch(LaunchConfig::new(blocks as u32, THREADS as u32), args)?;
-        }
-        Ok(())
+        let Self { kernels, parameters, activations, batch, .. } = &mut *self;
+        ranges.into_iter().try_for_each(|range| {
+            update(&kernels.named, &shape, parameters, &activations.tallied, &batch.settings, range)
+        })
     }
+}
+
+/// The norm of all gradients, and the mean of the losses of so many rows.
+fn tally(
+    kernels: &HashMap<&'static str, Kernel>,
+    gradient: &Buffer<f32>,
+    (losses, rows): (&Buffer<f32>, usize),
+    squares: &mut Buffer<f32>,
+    tallied: &mut Buffer<f32>,
+) -> Result<()> {
+    let walkers = LaunchConfig::new(WALKERS as u32, THREADS as u32);
+    kernels["squares"].launch(walkers, (gradient, &mut *squares, gradient.len() as i32))?;
+    let one = LaunchConfig::new(1, THREADS as u32);
+    kernels["tally"].launch(one, (&*squares, losses, tallied, WALKERS as i32, rows as i32))
+}
+
+/// AdamW on a range of the parameters.
+fn update(
+    kernels: &HashMap<&'static str, Kernel>,
+    shape: &GptShape,
+    parameters: &mut Parameters,
+    tallied: &Buffer<f32>,
+    settings: &Buffer<f32>,
+    range: Range<usize>,
+) -> Result<()> {
+    let Parameters { master, m, v, gradient, weights } = parameters;
+    let layer = shape.layer(0);
+    let blocks = (range.len() / 4).div_ceil(THREADS).min(WALKERS);
+    let args = (
+        master,
+        m,
+        v,
+        &*gradient,
+        weights,
+        tallied,
+        settings,
+        layer.start as i32,
+        layer.len() as i32,
+        shape.layers as i32,
+        shape.places().norm_1 as i32,
+        range.start as i32,
+        range.end as i32,
+    );
+    kernels["adamw"].launch(LaunchConfig::new(blocks as u32, THREADS as u32), args)
 }
 
 /// exp(x) is a power of 2 of x times log₂(e), which the division by √HEAD goes into.

@@ -154,6 +154,20 @@ impl GptShape {
         Ok(())
     }
 
+    /// Whether the vocabulary has all these tokens.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] names one that it does not have.
+    pub fn knows(&self, tokens: &[u32]) -> Result<()> {
+        match tokens.iter().find(|&&token| token as usize >= self.vocabulary) {
+            None => Ok(()),
+            Some(token) => Err(Error::invalid(
+                format!("the batch has the token {token}, and the vocabulary ends at {}", self.vocabulary - 1),
+                "use the tokenizer that belongs to the model",
+            )),
+        }
+    }
+
     /// Operations of a step by the usual count, 6 for each parameter (without the rows that fill the table up) and token.
     pub fn operations(&self, batch: usize) -> f64 {
         let parameters = self.parameter_count() - (self.rows() - self.vocabulary) * self.width();
