@@ -61,16 +61,47 @@ impl<T: candle_core::WithDType> OnCuda for T {}
 pub trait TensorElement: candle_core::WithDType + OnCuda {
     /// The buffer's type: 16-bit floats lie in a `Buffer<u16>`.
     type Stored: Element;
+
+    /// The number as the buffer has it.
+    fn stored(self) -> Self::Stored;
+
+    /// And back.
+    fn loaded(stored: Self::Stored) -> Self;
 }
 
 macro_rules! elements {
-    ($($in_candle:ty => $stored:ty),*) => {
+    ($($in_candle:ty),*) => {
         $(impl TensorElement for $in_candle {
-            type Stored = $stored;
+            type Stored = $in_candle;
+
+            fn stored(self) -> $in_candle {
+                self
+            }
+
+            fn loaded(stored: $in_candle) -> $in_candle {
+                stored
+            }
         })*
     };
 }
-elements!(f32 => f32, f64 => f64, bf16 => u16, f16 => u16, u8 => u8, u32 => u32, i16 => i16, i32 => i32, i64 => i64);
+elements!(f32, f64, u8, u32, i16, i32, i64);
+
+macro_rules! halves {
+    ($($in_candle:ty),*) => {
+        $(impl TensorElement for $in_candle {
+            type Stored = u16;
+
+            fn stored(self) -> u16 {
+                self.to_bits()
+            }
+
+            fn loaded(stored: u16) -> $in_candle {
+                <$in_candle>::from_bits(stored)
+            }
+        })*
+    };
+}
+halves!(bf16, f16);
 
 /// A tensor's memory as a buffer to read, for as long as this lives: `kernel.launch(config, (&*x, &mut y, n))`.
 ///
@@ -87,6 +118,14 @@ impl<T: TensorElement> Deref for TensorBuffer<'_, T> {
 
     fn deref(&self) -> &Buffer<T::Stored> {
         &self.buffer
+    }
+}
+
+#[cfg(gpulab_cuda)]
+impl<T: TensorElement> TensorBuffer<'_, T> {
+    /// To be written by launches: for a storage that is nobody else's yet.
+    pub(crate) fn buffer_mut(&mut self) -> &mut Buffer<T::Stored> {
+        &mut self.buffer
     }
 }
 
@@ -160,12 +199,12 @@ fn name(device: &Device) -> String {
     }
 }
 
-fn elsewhere(gpu: &Gpu, device: &Device) -> Error {
+pub(crate) fn elsewhere(gpu: &Gpu, device: &Device) -> Error {
     Error::DeviceMismatch { expected: gpu.to_string(), found: name(device) }
 }
 
 /// From where to where the tensor's numbers lie in its storage.
-fn contiguous<T: TensorElement>(dtype: DType, layout: &Layout) -> Result<(usize, usize)> {
+pub(crate) fn contiguous<T: TensorElement>(dtype: DType, layout: &Layout) -> Result<(usize, usize)> {
     if dtype != T::DTYPE {
         let (expected, given) = (T::DTYPE.as_str().to_string(), dtype.as_str().to_string());
         return Err(Error::TensorType { expected, given });

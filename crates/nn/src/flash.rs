@@ -1,14 +1,12 @@
 //! Flash attention as an operator of candle's: both passes are the course's kernels.
 
-use crate::buffers::{TensorBuffer, as_buffer, in_candle, into_tensor};
-use candle_core::backend::BackendStorage;
-use candle_core::{CpuStorage, CustomOp3, D, DType, Device, Layout, Shape, Tensor};
+use crate::operator::{Memory, Operator, Pass, before_forward, given, lent};
+use candle_core::{D, Layout, Shape, Tensor};
 use gpulab::cpu::AttentionShape;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu};
 use gpulab_kernels::topics::{BackwardInputs, FlashBackward};
 use half::bf16;
-use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// `softmax(q · kᵀ / √width) · v` of tensors in bf16 with a gradient, in one pass forward and one backward: no weight is ever stored, only
@@ -45,6 +43,11 @@ impl FlashOp {
         Ok(FlashOp { kernels: Arc::new(FlashBackward::with(gpu, rung, causal, width, &[])?) })
     }
 
+    /// Both passes, for an operator that has q, k and v in another order.
+    pub(crate) fn kernels(&self) -> &Arc<FlashBackward> {
+        &self.kernels
+    }
+
     /// The result, `[batch, q_heads, length, width]` as `q`; `k` and `v` are `[batch, kv_heads, length, width]`.
     ///
     /// # Errors
@@ -53,7 +56,7 @@ impl FlashOp {
     pub fn attend(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
         let shape = shape_of(q, k, v)?;
         let call = Call { kernels: self.kernels.clone(), shape, lse: Mutex::new(None) };
-        Ok(q.contiguous()?.apply_op3(&k.contiguous()?, &v.contiguous()?, call)?)
+        Ok(q.contiguous()?.apply_op3(&k.contiguous()?, &v.contiguous()?, Operator(call))?)
     }
 }
 
@@ -100,139 +103,35 @@ struct Call {
     lse: Mutex<Option<Buffer<f32>>>,
 }
 
-/// A tensor's numbers on the kernels' GPU.
-enum Lent<'a> {
-    Tensor(TensorBuffer<'a, bf16>),
-    Copy(Buffer<u16>),
-}
+impl Pass<3> for Call {
+    const NAME: &'static str = "flash attention";
 
-impl Deref for Lent<'_> {
-    type Target = Buffer<u16>;
-
-    fn deref(&self) -> &Buffer<u16> {
-        match self {
-            Lent::Tensor(buffer) => buffer,
-            Lent::Copy(buffer) => buffer,
-        }
-    }
-}
-
-impl Call {
-    fn forward(&self, inputs: [&Buffer<u16>; 3]) -> Result<Buffer<u16>> {
-        let (o, lse) = self.kernels.forward(inputs, self.shape)?;
+    fn forward<M: Memory>(&self, inputs: [(&M, &Layout); 3]) -> Result<(M, Shape)> {
+        let [q, k, v] = inputs.map(|(memory, layout)| memory.lend::<bf16>(self.kernels.gpu(), layout));
+        let (q, k, v) = (q?, k?, v?);
+        let (o, lse) = self.kernels.forward([&q, &k, &v], self.shape)?;
         *self.lse.lock().unwrap_or_else(PoisonError::into_inner) = Some(lse);
-        Ok(o)
+        let (memory, layout) = inputs[0];
+        Ok((M::give::<bf16>(o, memory.device())?, layout.shape().clone()))
     }
 
-    fn gradients(&self, tensors: [&Tensor; 5]) -> Result<[Tensor; 3]> {
-        let gpu = self.kernels.gpu();
-        let lent = tensors.map(|tensor| lent(gpu, tensor));
-        let [q, k, v, o, d_o] = lent;
-        let (q, k, v, o, d_o) = (q?, k?, v?, o?, d_o?);
+    fn backward(&self, inputs: [&Tensor; 3], o: &Tensor, d_o: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let lend = |tensor| lent::<bf16>(self.kernels.gpu(), tensor);
+        let [q, k, v] = inputs.map(lend);
+        let (q, k, v, lent_o, d_o) = (q?, k?, v?, lend(o)?, lend(d_o)?);
         let lse = self.lse.lock().unwrap_or_else(PoisonError::into_inner);
-        let lse = lse.as_ref().ok_or_else(|| {
-            Error::invalid("a backward pass of attention before its forward pass", "call `attend` first")
-        })?;
-        let inputs = BackwardInputs { q: &q, k: &k, v: &v, o: &o, d_o: &d_o, lse };
-        let [dq, dk, dv] = self.kernels.gradients(inputs, self.shape)?;
-        let tensor = |buffer: Buffer<u16>, of: &Tensor| match of.device() {
-            Device::Cpu => Ok(Tensor::from_vec(numbers(&buffer)?, of.shape(), &Device::Cpu)?),
-            device => into_tensor::<bf16>(buffer, of.shape(), device),
-        };
-        Ok([tensor(dq, tensors[0])?, tensor(dk, tensors[1])?, tensor(dv, tensors[2])?])
-    }
-}
-
-/// The tensor itself, or for a simulated GPU a copy of it.
-fn lent<'a>(gpu: &Gpu, tensor: &'a Tensor) -> Result<Lent<'a>> {
-    if !matches!((gpu, tensor.device()), (Gpu::Simulated(_), Device::Cpu)) {
-        return Ok(Lent::Tensor(as_buffer(gpu, tensor)?));
-    }
-    if tensor.dtype() != DType::BF16 {
-        return Err(other_type(tensor.dtype()));
-    }
-    let numbers: Vec<bf16> = tensor.flatten_all()?.to_vec1()?;
-    Ok(Lent::Copy(gpu.to_device(&numbers.into_iter().map(bf16::to_bits).collect::<Vec<u16>>())?))
-}
-
-fn numbers(buffer: &Buffer<u16>) -> Result<Vec<bf16>> {
-    Ok(buffer.to_host()?.into_iter().map(bf16::from_bits).collect())
-}
-
-fn other_type(given: DType) -> Error {
-    Error::TensorType { expected: DType::BF16.as_str().to_string(), given: given.as_str().to_string() }
-}
-
-impl CustomOp3 for Call {
-    fn name(&self) -> &'static str {
-        "flash attention"
-    }
-
-    fn cpu_fwd(
-        &self,
-        q: &CpuStorage,
-        q_layout: &Layout,
-        k: &CpuStorage,
-        k_layout: &Layout,
-        v: &CpuStorage,
-        v_layout: &Layout,
-    ) -> candle_core::Result<(CpuStorage, Shape)> {
-        let gpu = self.kernels.gpu();
-        let copy = |storage: &CpuStorage, layout: &Layout| -> Result<Buffer<u16>> {
-            if !matches!(gpu, Gpu::Simulated(_)) {
-                let found = "the CPU, as candle's tensor".to_string();
-                return Err(Error::DeviceMismatch { expected: gpu.to_string(), found });
-            }
-            let CpuStorage::BF16(numbers) = storage else { return Err(other_type(storage.dtype())) };
-            let (start, end) = layout.contiguous_offsets().ok_or_else(|| Error::NotContiguous {
-                shape: layout.dims().to_vec(),
-                strides: layout.stride().to_vec(),
-            })?;
-            gpu.to_device(&numbers[start..end].iter().map(|x| x.to_bits()).collect::<Vec<u16>>())
-        };
-        let run = || -> Result<Vec<bf16>> {
-            let (q, k, v) = (copy(q, q_layout)?, copy(k, k_layout)?, copy(v, v_layout)?);
-            numbers(&self.forward([&q, &k, &v])?)
-        };
-        Ok((CpuStorage::BF16(run().map_err(in_candle)?), q_layout.shape().clone()))
-    }
-
-    #[cfg(gpulab_cuda)]
-    fn cuda_fwd(
-        &self,
-        q: &candle_core::CudaStorage,
-        q_layout: &Layout,
-        k: &candle_core::CudaStorage,
-        k_layout: &Layout,
-        v: &candle_core::CudaStorage,
-        v_layout: &Layout,
-    ) -> candle_core::Result<(candle_core::CudaStorage, Shape)> {
-        let lend = |storage, layout| crate::buffers::lent_storage::<bf16>(self.kernels.gpu(), storage, layout);
-        let run = || -> Result<candle_core::CudaStorage> {
-            let (q_lent, k, v) = (lend(q, q_layout)?, lend(k, k_layout)?, lend(v, v_layout)?);
-            crate::buffers::given_storage::<bf16>(self.forward([&q_lent, &k, &v])?, &q.device)
-        };
-        Ok((run().map_err(in_candle)?, q_layout.shape().clone()))
-    }
-
-    fn bwd(
-        &self,
-        q: &Tensor,
-        k: &Tensor,
-        v: &Tensor,
-        o: &Tensor,
-        d_o: &Tensor,
-    ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let d_o = d_o.contiguous()?;
-        let [dq, dk, dv] = self.gradients([q, k, v, o, &d_o]).map_err(in_candle)?;
-        Ok((Some(dq), Some(dk), Some(dv)))
+        let lse = lse.as_ref().ok_or_else(before_forward)?;
+        let arrays = BackwardInputs { q: &q, k: &k, v: &v, o: &lent_o, d_o: &d_o, lse };
+        let [dq, dk, dv] = self.kernels.gradients(arrays, self.shape)?;
+        let tensor = |buffer, of: &Tensor| given::<bf16>(buffer, of.shape(), of.device()).map(Some);
+        Ok([tensor(dq, inputs[0])?, tensor(dk, inputs[1])?, tensor(dv, inputs[2])?])
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use candle_core::Var;
+    use candle_core::{DType, Device, Var};
     use gpulab::cpu::{self, AttentionMask, attention_backward_f64};
 
     /// The gradients of q, k and v of the sum of result · weights.

@@ -14,6 +14,7 @@ pub mod gpt;
 pub mod llama;
 pub mod lora;
 pub mod memory;
+mod operator;
 mod paged;
 pub mod quantize;
 mod tensor_id;

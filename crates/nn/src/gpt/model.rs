@@ -3,6 +3,7 @@
 use super::{Config, Weights};
 use crate::attention::{HIDDEN, causal_mask};
 use crate::cached::{Asked, KeysValues, Reader};
+use crate::operator::product;
 use crate::paged::{PagedCache, rows};
 use candle_core::{D, DType, Device, Tensor, Var};
 use gpulab::cpu;
@@ -313,14 +314,6 @@ impl Linear {
         *shape.last_mut().expect("a tensor of rows has axes") = outputs;
         Ok(y.reshape(shape)?)
     }
-}
-
-/// `a · b`. candle has no product in bf16 on a CPU: it is computed in f32 and rounded, as a tensor core keeps its sums in f32.
-fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    if a.dtype() == DType::BF16 && a.device().is_cpu() {
-        return Ok(a.to_dtype(DType::F32)?.matmul(&b.to_dtype(DType::F32)?)?.to_dtype(DType::BF16)?);
-    }
-    Ok(a.matmul(b)?)
 }
 
 /// Layer norm over the last axis.
