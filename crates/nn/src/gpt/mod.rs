@@ -5,6 +5,7 @@ pub(crate) mod generate;
 mod hub;
 mod locked;
 pub(crate) mod model;
+mod operators;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -15,5 +16,6 @@ pub use generate::{CausalModel, Generated, LanguageModel, Sampler, Sampling, Spl
 pub use hub::fetch;
 pub use locked::{LockedRun, locked_source};
 pub use model::{Gpt, KvCache};
+pub use operators::CandleOperators;
 pub use text::{LineWrapper, Text, TextStream, Tokenizer, Tokens, best_bigram_loss, unigram_loss};
 pub use weights::{Config, Weights};

@@ -36,7 +36,7 @@ pub struct GptCheckpoint {
     pub text: String,
     /// How the text became tokens.
     pub tokenizer: Tokenizer,
-    /// Whose steps they were: `candle` or `kernels`.
+    /// Whose steps they were: `candle`, `kernels` or `operators`.
     pub engine: String,
     /// The parameters.
     pub parameters: Weights,

@@ -7,7 +7,7 @@ use gpulab::error::Result;
 
 /// What makes a run's steps, somewhere. [`train::run`](super::run()) does all that does not depend on where.
 pub trait GptEngine {
-    /// `candle` or `kernels`.
+    /// `candle`, `kernels` or `operators`.
     fn name(&self) -> &'static str;
 
     /// What is trained, on what, and where it stands.

@@ -33,20 +33,7 @@ impl KernelTrainer {
     /// # Errors
     /// [`Error::Unsupported`] and [`Error::Invalid`] say why not.
     pub fn takes(gpu: &Gpu, plan: &GptTrainConfig) -> Result<()> {
-        let elsewhere = |what: String, fix: &str| Err(Error::unsupported(what, fix));
-        if plan.dtype != DType::BF16 {
-            return elsewhere(
-                format!("the kernels compute in bf16, and this run in {}", plan.dtype.as_str()),
-                "add --dtype bf16, or take --engine candle",
-            );
-        }
-        if plan.short > 0.0 && plan.config.n_ctx.is_multiple_of(4) {
-            return elsewhere(
-                "the kernels read whole contexts, and this run begins with shorter pieces".to_string(),
-                "take --engine candle, or another model",
-            );
-        }
-        GptKernels::take(gpu, &shape(plan.config)?, plan.batch)
+        GptKernels::take(gpu, &shape_of(plan)?, plan.batch)
     }
 
     /// Starts from random weights, those of [`GptTrainer::new`](super::GptTrainer::new). The simulated GPU does, too: a step of the
@@ -114,15 +101,7 @@ impl GptEngine for KernelTrainer {
         let plan = self.run.plan;
         let texts: Vec<u32> = (0..plan.accumulate).flat_map(|batch| self.run.pieces(batch).2).collect();
         self.training.set_batch(&texts)?;
-        let [beta_1, beta_2] = BETAS.map(|beta| beta as f32);
-        let adamw = AdamWConfig {
-            rate: plan.rate_at(self.run.step) as f32,
-            betas: (beta_1, beta_2),
-            epsilon: EPSILON as f32,
-            decay: DECAY as f32,
-            clip: plan.clip as f32,
-        };
-        let result = self.training.step(&adamw)?;
+        let result = self.training.step(&adamw(&plan, self.run.step))?;
         self.run.note(result.loss, result.norm);
         Ok(result.loss)
     }
@@ -153,11 +132,41 @@ impl GptEngine for KernelTrainer {
     }
 }
 
+/// AdamW's numbers in the step of that number, from 0.
+pub(super) fn adamw(plan: &GptTrainConfig, step: u64) -> AdamWConfig {
+    let [beta_1, beta_2] = BETAS.map(|beta| beta as f32);
+    AdamWConfig {
+        rate: plan.rate_at(step) as f32,
+        betas: (beta_1, beta_2),
+        epsilon: EPSILON as f32,
+        decay: DECAY as f32,
+        clip: plan.clip as f32,
+    }
+}
+
 // ----------------------------------------------------------------------
 // The kernels' one array, and tensors by name.
 
+/// The model of a plan as the kernels see it, where they can train as the plan says.
+pub(super) fn shape_of(plan: &GptTrainConfig) -> Result<GptShape> {
+    let elsewhere = |what: String, fix: &str| Err(Error::unsupported(what, fix));
+    if plan.dtype != DType::BF16 {
+        return elsewhere(
+            format!("the kernels compute in bf16, and this run in {}", plan.dtype.as_str()),
+            "add --dtype bf16, or take --engine candle",
+        );
+    }
+    if plan.short > 0.0 && plan.config.n_ctx.is_multiple_of(4) {
+        return elsewhere(
+            "the kernels read whole contexts, and this run begins with shorter pieces".to_string(),
+            "take --engine candle, or another model",
+        );
+    }
+    shape(plan.config)
+}
+
 /// The same model as the kernels see it.
-fn shape(config: Config) -> Result<GptShape> {
+pub(super) fn shape(config: Config) -> Result<GptShape> {
     let Config { n_layer, n_head, n_embd, n_ctx, vocab_size } = config.checked()?;
     if config.head() != GptShape::HEAD {
         return Err(Error::unsupported(
@@ -174,7 +183,7 @@ fn shape(config: Config) -> Result<GptShape> {
 
 /// The order of [`GptShape::tensors`]: matrices of layers as `[outputs, inputs]`, where GPT-2's files have `[inputs, outputs]`; rows that fill
 /// the table of tokens up are 0.
-fn flat(shape: &GptShape, weights: &Weights) -> Vec<f32> {
+pub(super) fn flat(shape: &GptShape, weights: &Weights) -> Vec<f32> {
     let mut all = vec![0.0; shape.parameter_count()];
     for tensor in shape.tensors() {
         let values = &weights.get(&tensor.name).values;
@@ -188,7 +197,7 @@ fn flat(shape: &GptShape, weights: &Weights) -> Vec<f32> {
 }
 
 /// Back from [`flat`].
-fn named(shape: &GptShape, config: Config, all: &[f32]) -> Result<Weights> {
+pub(super) fn named(shape: &GptShape, config: Config, all: &[f32]) -> Result<Weights> {
     let sides: std::collections::BTreeMap<String, Vec<usize>> = config.parameters().into_iter().collect();
     let mut file = TensorFile::default();
     for tensor in shape.tensors() {
