@@ -10,7 +10,7 @@ use gpulab::{cpu, results};
 use gpulab_kernels::bf16_peak;
 use gpulab_nn::gpt::train::{
     self, GptCheckpoint, GptEngine, GptFiles, GptLine, GptProgress, GptTrainConfig, GptTrainer, KernelTrainer,
-    loss_charts,
+    OperatorTrainer, loss_charts,
 };
 use gpulab_nn::gpt::{self, Config, LanguageModel, Sampling, Text, Tokenizer, Tokens};
 use gpulab_nn::{DType, DeviceKind, Tensor};
@@ -55,6 +55,12 @@ pub fn train(options: TrainGpt) -> Result<String> {
             Box::new(trainer)
         }
         (Place::Kernels(gpu), None) => Box::new(KernelTrainer::new(plan, tokens(&plan, &text, &options)?, gpu)?),
+        (Place::Operators(_, device, gpu), Some(kept)) => {
+            Box::new(OperatorTrainer::from_checkpoint(kept, &text, gpu, device)?)
+        }
+        (Place::Operators(_, device, gpu), None) => {
+            Box::new(OperatorTrainer::new(plan, tokens(&plan, &text, &options)?, gpu, device)?)
+        }
         (Place::Candle(_, device), Some(kept)) => Box::new(GptTrainer::from_checkpoint(kept, &text, device)?),
         (Place::Candle(_, device), None) => Box::new(GptTrainer::new(plan, tokens(&plan, &text, &options)?, device)?),
     };
@@ -133,6 +139,8 @@ fn open(device: Device) -> Result<Gpu> {
 enum Place {
     Kernels(Gpu),
     Candle(DeviceKind, gpulab_nn::Device),
+    /// With candle's GPU, or for the CPU the simulated one.
+    Operators(DeviceKind, gpulab_nn::Device, Gpu),
 }
 
 impl Place {
@@ -167,6 +175,14 @@ impl Place {
         match (asked, device) {
             (Some(GptEngineChoice::Kernels), _) => Ok(named(kernels()?, "as --engine asks")),
             (Some(GptEngineChoice::Candle), _) => candle("as --engine asks".to_string()),
+            (Some(GptEngineChoice::Operators), _) => {
+                let kind = DeviceKind::from(device);
+                let on = kind.open()?;
+                let gpu = if device == Device::Cpu { Gpu::simulated()? } else { gpulab_nn::gpu_of(&on)? };
+                OperatorTrainer::takes(&gpu, plan)?;
+                let text = format!("candle's autograd and the course's operators on {}: as --engine asks", gpu.name());
+                Ok((Place::Operators(kind, on, gpu), text))
+            }
             (None, Device::Cuda) => match kernels() {
                 Ok(gpu) => Ok(named(gpu, "they take this model")),
                 Err(error) => candle(error.to_string().lines().next().unwrap_or_default().to_string()),
@@ -181,15 +197,15 @@ impl Place {
 
     fn backend(&self) -> Backend {
         match self {
-            Place::Kernels(Gpu::Simulated(_)) => Backend::Simulator,
+            Place::Kernels(Gpu::Simulated(_)) | Place::Operators(_, _, Gpu::Simulated(_)) => Backend::Simulator,
             Place::Kernels(_) => Backend::Cuda,
-            Place::Candle(kind, _) => kind.backend(),
+            Place::Candle(kind, _) | Place::Operators(kind, ..) => kind.backend(),
         }
     }
 
     fn machine(&self) -> Result<String> {
         match self {
-            Place::Kernels(gpu) => Ok(gpu.name().to_string()),
+            Place::Kernels(gpu) | Place::Operators(_, _, gpu) => Ok(gpu.name().to_string()),
             Place::Candle(kind, _) => kind.machine(),
         }
     }
@@ -274,7 +290,11 @@ fn tokens(plan: &GptTrainConfig, text: &Text, options: &TrainGpt) -> Result<Toke
 
 /// Loss and speed as rows of `metrics.csv`; what the simulator takes says nothing.
 fn rows(place: &Place, machine: &str, plan: &GptTrainConfig, held_out: f64, rate: f64) -> Vec<Measurement> {
-    let experiment = if place.is_kernels() { "train-gpt, the course's kernels" } else { "train-gpt" };
+    let experiment = match place {
+        Place::Kernels(_) => "train-gpt, the course's kernels",
+        Place::Operators(..) => "train-gpt, candle with the course's operators",
+        Place::Candle(..) => "train-gpt",
+    };
     let row = |metric: &str, unit: &str, value: f64| Measurement {
         time: results::now_utc(),
         commit: results::commit(),
@@ -389,6 +409,12 @@ mod tests {
                 Err(error) => assert!(error.to_string().contains("an NVIDIA GPU for candle"), "{error}"),
             }
         }
+        // Operators of candle's: on the CPU in the simulator.
+        let operators = Some(GptEngineChoice::Operators);
+        let (place, why) = Place::choose(operators, Device::Cpu, &plan, &none).unwrap();
+        assert!(place.backend() == Backend::Simulator && why.contains("autograd"), "{why}");
+        let wrong = GptTrainConfig { dtype: DType::F32, ..plan };
+        assert!(of(operators, Device::Cpu, &wrong, &none).unwrap_err().to_string().contains("compute in bf16"));
         assert!(of(kernels, Device::Cuda, &plan, &none).unwrap_err().to_string().contains("no GPU here"));
         assert!(
             of(kernels, Device::Mps, &plan, &|| open(Device::Mps)).unwrap_err().to_string().contains("a Mac's GPU")

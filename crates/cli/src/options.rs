@@ -184,8 +184,9 @@ pub struct TrainGpt {
     /// [default: f32; gpt2: bf16]
     #[arg(long, value_enum)]
     pub dtype: Option<GptDtype>,
-    /// What makes the steps: the course's own kernels (heads of 64, bf16; on the CPU in the simulator, for a tiny model), or candle [default:
-    /// kernels with --device cuda, where GPU and model allow it]
+    /// What makes the steps: the course's own kernels (heads of 64, bf16; on the CPU in the simulator, for a tiny model), candle, or candle's
+    /// autograd with operators that are the course's kernels (as kernels, with candle's CUDA) [default: kernels with --device cuda, where
+    /// GPU and model allow it]
     #[arg(long, value_enum)]
     pub engine: Option<GptEngineChoice>,
     /// Layers in place of the model's
@@ -224,7 +225,7 @@ pub struct TrainGpt {
     /// On the course's kernels: the same bits in each run, also in one that was stopped and resumed, for some of the speed
     #[arg(long)]
     pub deterministic: bool,
-    /// Continue from DIR/checkpoint.safetensors, with the plan that it had; either engine goes on from the other's
+    /// Continue from DIR/checkpoint.safetensors, with the plan that it had; each engine goes on from another's
     #[arg(long)]
     pub resume: bool,
 }
@@ -490,6 +491,8 @@ pub enum GptEngineChoice {
     Kernels,
     /// candle.
     Candle,
+    /// candle's autograd, with the course's kernels for norms, attention, biases, GELU, the loss and AdamW.
+    Operators,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

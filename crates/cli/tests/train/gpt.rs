@@ -116,6 +116,23 @@ fn a_run_changes_its_engine_twice() {
 }
 
 #[test]
+fn candle_goes_on_from_what_its_operators_have_made() {
+    let folder = folder("operators");
+    let text = succeeds(train(&folder, "--engine operators --steps 1"));
+    assert!(
+        text.contains("candle's autograd and the course's operators on ") && text.contains("as --engine asks"),
+        "{text}"
+    );
+    let mut kept = folder.kept();
+    assert_eq!((kept.step, kept.engine.as_str()), (1, "operators"));
+    kept.plan.steps = 2;
+    kept.write(&folder.checkpoint()).unwrap();
+    let text = succeeds(train(&folder, "--engine candle --resume"));
+    assert!(text.contains("going on after step 1, which operators made"), "{text}");
+    assert_eq!(folder.kept().losses.len(), 2);
+}
+
+#[test]
 fn ctrl_c_keeps_the_run_and_says_how_to_go_on() {
     let folder = folder("stopped");
     let mut run = train(&folder, "--steps 1000000").spawn().unwrap();
