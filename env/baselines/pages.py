@@ -145,6 +145,39 @@ def lora_step(table: Path, facts: Facts) -> str:
     )
 
 
+def candle_step(table: Path, facts: Facts) -> str:
+    """Each way's step, what was compared before, and the step by kernel."""
+    every = rows(table)
+    other = {(row["batch"], row["what"], row["metric"]): row["value"] for row in every}
+
+    def step(row: Row) -> list[str]:
+        key = (row["batch"], row["what"])
+        memory = other.get((*key, "memory at the peak"))
+        return [
+            *key,
+            f"{float(row['value']):.2f}",
+            f"{float(row['p10']):.2f} to {float(row['p90']):.2f}",
+            f"{float(other[(*key, 'tokens a second')]):,.0f}",
+            row["ratio"],
+            f"{float(memory):.2f}" if memory else "",
+        ]
+
+    def kernel(row: Row) -> list[str]:
+        name = row["metric"].removeprefix("kernel: ")
+        count = other[(row["batch"], row["what"], f"launches: {name}")]
+        return [name, f"{float(count):.0f}", f"{float(row['value']):.3f}"]
+
+    told = ("last loss", "largest", "kernels and copies")
+    return filled(
+        "candle_step",
+        table,
+        facts,
+        steps=lines(step(row) for row in every if row["metric"] == "a step"),
+        checks=lines(columns(row, "batch what metric value") for row in every if row["metric"].startswith(told)),
+        kernels=lines([kernel(row) for row in every if row["metric"].startswith("kernel: ")][:20]),
+    )
+
+
 def export(table: Path, facts: Facts) -> str:
     """What ran where, latency and throughput over the batch, and who was missing."""
     every = rows(table)

@@ -93,6 +93,26 @@ def test_the_page_names_the_fastest_rung_and_all_its_peers(tmp_path: Path) -> No
     assert "01_a" not in page
 
 
+def test_a_step_by_kernel_stands_beside_its_launches(tmp_path: Path) -> None:
+    table = tmp_path / "candle_step.csv"
+    table.write_text(
+        "batch,what,metric,value,unit,ratio,samples,p10,p90\n"
+        '8,"ours","memory at the peak",9.5,GiB,,1,9.5,9.5\n'
+        '8,"PyTorch eager","last loss",9.87654,nats a token,,1,9.87654,9.87654\n'
+        '8,"ours","launches: badd_bf16",280.00000,1,,1,280,280\n'
+        '8,"ours","kernel: badd_bf16",7.25000,ms,,1,7.25,7.25\n'
+        '8,"ours","a step",31.26000,ms,1.000,21,31.1,31.9\n'
+        '8,"ours","tokens a second",262059.5,1/s,,1,262059.5,262059.5\n'
+        '8,"PyTorch eager","a step",27.51000,ms,0.880,21,27.1,28\n'
+        '8,"PyTorch eager","tokens a second",297782.6,1/s,,1,297782.6,297782.6\n'
+    )
+    page = pages.candle_step(table, {"GPU": "H200", "commit": "abc"})
+    assert "| 8 | ours | 31.26 | 31.10 to 31.90 | 262,060 | 1.000 | 9.50 |" in page
+    assert "| 8 | PyTorch eager | 27.51 | 27.10 to 28.00 | 297,783 | 0.880 |  |" in page
+    assert "| 8 | PyTorch eager | last loss | 9.87654 |" in page
+    assert "| badd_bf16 | 280 | 7.250 |" in page
+
+
 @pytest.mark.parametrize("name", ["ladders", "decode", "training", "export"])
 def test_the_recorded_page_is_that_of_its_table(name: str) -> None:
     """All but the facts, which say where and when that was."""
