@@ -2,12 +2,14 @@
 
 `python3 -m env.baselines.record_tiles` has `examples/record_tiles` time each program on the same arrays as Triton's kernels, in turn;
 these are tuned here first, and each is checked before its times count. `--sweep` times other constants of ours, too.
-A machine without rustc takes what `record_tiles --pack FOLDER` compiled elsewhere: `--ptx FOLDER`. Topics may be named.
+A machine without rustc takes what `record_tiles --pack FOLDER` compiled elsewhere: `--ptx FOLDER`. `--cutile PROGRAM` times
+cuTile, too, by a program that is built apart (`env/baselines/cutile`). Topics may be named.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from env.baselines import pages
@@ -20,6 +22,7 @@ RECORDER = Recorder("tiles", "gpulab-kernels", "triton_peer", "triton", pages.ti
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = RECORDER.parser(__doc__)
+    made.add_argument("--cutile", type=Path, help="the built program of env/baselines/cutile, as one more peer")
     made.add_argument("--sweep", action="store_true", help="other constants, too: what the chosen ones are chosen from")
     made.add_argument("--ptx", type=Path, help="the folder of `record_tiles --pack`, in place of rustc")
     made.add_argument(
@@ -32,7 +35,8 @@ def main() -> None:
     """Ends badly when something could not be timed."""
     chosen = parser().parse_args()
     more = [*(["--sweep"] if chosen.sweep else []), *(["--ptx", str(chosen.ptx.resolve())] if chosen.ptx else [])]
-    RECORDER.record(chosen, lambda folder: more, chosen.topics)
+    recorder = replace(RECORDER, settings={"cutile": chosen.cutile.resolve()} if chosen.cutile else {})
+    recorder.record(chosen, lambda folder: more, chosen.topics)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,13 +56,15 @@ def talk(command: list[str], answer: Callable[[str], str | None], environment: d
 
 @dataclass
 class Recorder:
-    """One table: the crate whose example `record_NAME` is run, the peer's module and what that needs, and the page."""
+    """One table: the crate whose example `record_NAME` is run, the peer's module and what that needs, and the page; more that the
+    peer is told."""
 
     name: str
     crate: str
     peer: str
     package: str
     page: Callable[[Path, Facts], str]
+    settings: dict[str, object] = field(default_factory=dict)
 
     def parser(self, about: str | None) -> argparse.ArgumentParser:
         """The options that all have."""
@@ -78,7 +80,7 @@ class Recorder:
             print(f"{self.package}: left out, it is not there", file=sys.stderr)
             return None
         print(f"{self.package} {import_module(self.package).__version__}", file=sys.stderr)
-        return import_module(f"env.baselines.{self.peer}").Partner(folder).answer
+        return import_module(f"env.baselines.{self.peer}").Partner(folder, **self.settings).answer
 
     def record(self, chosen: argparse.Namespace, more: Callable[[Path], list[str]], words: list[str]) -> Facts:
         """Writes the table and its page; `more` are arguments of this program alone, `words` what was named to it."""

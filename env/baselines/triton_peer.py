@@ -10,12 +10,13 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product as pairs
+from pathlib import Path
 
 import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from env.baselines import torch_peer, triton_kernels
+from env.baselines import cutile_peer, torch_peer, triton_kernels
 from env.baselines.cuda_clock import timed
 from env.baselines.torch_peer import Call, Job, Make, Tensors
 
@@ -164,10 +165,16 @@ SETTINGS: dict[str, Callable[[list[int], Tensors], Iterator[Setting]]] = {
 
 
 class Partner(torch_peer.Partner):
-    """Triton first, then PyTorch's ways: its own softmax, cuBLAS, FlashAttention-2, cuDNN."""
+    """Triton first, then PyTorch's ways: its own softmax, cuBLAS, FlashAttention-2, cuDNN; then cuTile, where its program is there."""
+
+    def __init__(self, folder: Path, cutile: Path | None = None) -> None:
+        super().__init__(folder)
+        self.cutile = cutile_peer.Program(cutile, folder) if cutile else None
 
     def prepare(self, asked: dict) -> Job | None:
         topic = asked["topic"]
         name = {"matmul_bf16": "cuBLAS by torch"}.get(topic) or torch_peer.NAMES.get(topic, "torch")
         ways = {name: torch_peer.TOPICS[topic], **torch_peer.OTHERS.get(topic, {})}
-        return torch_peer.jobs(asked, self.folder, {f"Triton {triton.__version__}": tuned(SETTINGS[topic]), **ways})
+        job = torch_peer.jobs(asked, self.folder, {f"Triton {triton.__version__}": tuned(SETTINGS[topic]), **ways})
+        job.others += self.cutile.jobs(asked) if self.cutile else []
+        return job

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from env import paths
-from env.baselines import pages, record_training, recorder
+from env.baselines import cutile_peer, pages, record_training, recorder
 from env.baselines.asked import Asked, usable_cores
 from env.console import ToolError
 
@@ -63,6 +63,33 @@ def test_each_line_has_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_peer_that_is_not_there_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     record(tmp_path, monkeypatch, "import sys\nassert '--talk' not in sys.argv", "no_such_package")
     assert "no_such_package: left out" in capsys.readouterr().err
+
+
+# Stands for cuTile's program: it has something for one topic alone, and ends at a word that it does not know.
+CUTILE = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[sys.argv.index("--talk") + 1])
+for line in sys.stdin:
+    if line.strip() == "go":
+        answer = (folder / "ms").read_text()
+    else:
+        topic = json.loads(line)["topic"]
+        assert topic != "unknown"
+        answer = json.dumps({"name": "cuTile", "error": 0.001} if topic == "softmax" else {})
+    print(answer, flush=True)
+"""
+
+
+def test_cutile_answers_the_recorders_own_lines(tmp_path: Path, capsys) -> None:
+    script = tmp_path / "cutile"
+    script.write_text(f"#!{sys.executable}\n{CUTILE}")
+    script.chmod(0o755)
+    (tmp_path / "ms").write_text("0.25")
+    program = cutile_peer.Program(script, tmp_path)
+    [job] = program.jobs({"topic": "softmax"})
+    assert (job.name, job.error, job.sample()) == ("cuTile", 0.001, 0.25)
+    assert program.jobs({"topic": "matmul_bf16"}) == []
+    assert program.jobs({"topic": "unknown"}) == [] and "cuTile: left out at unknown" in capsys.readouterr().err
 
 
 def test_a_program_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
