@@ -153,7 +153,7 @@ fn stand_in(path: &Path) -> Outcome<()> {
     };
     let script = format!(
         "#!/bin/sh\ncase \"$1\" in\n--version) cat <<'END'\n{}\nEND\n;;\n--list-versions) cat <<'END'\n{}\nEND\n;;\n\
-         *) echo 'this cubin was not packed' >&2; exit 1 ;;\nesac\n",
+         *) echo 'this cubin was not packed, or the driver has refused it' >&2; exit 1 ;;\nesac\n",
         answer("--version")?,
         answer("--list-versions")?
     );
