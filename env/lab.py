@@ -1,6 +1,6 @@
 """JupyterLab on the first lesson (`make lab`): it opens as soon as Python's packages are there, while the set-up goes on.
 
-A cell that runs before the Rust kernel is there waits for it (env/kernel_cache/progress.py).
+A cell that runs before the Rust kernel is there waits for it (env/kernel_cache/set_up_progress.py).
 """
 
 from __future__ import annotations

@@ -105,9 +105,9 @@ def start() -> tuple[Path, dict[str, str]]:
 
 def main(connection_file: str) -> None:
     """Runs the kernel until Jupyter ends it."""
-    from env.relay import kernel
+    from env.relay import loop
 
-    kernel.serve(connection_file, start)
+    loop.serve(connection_file, start)
 
 
 if __name__ == "__main__":

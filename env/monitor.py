@@ -9,13 +9,13 @@ import sys
 
 from env import paths
 from env.console import tool
-from env.setup import program, rust
+from env.setup import gpulab_program, rust
 
 
 def main() -> None:
     """Hands what stands in ARGS to `gpulab monitor`."""
     with contextlib.redirect_stdout(sys.stderr):
-        program.program(rust.toolchain(quiet=True), quiet=True)
+        gpulab_program.program(rust.toolchain(quiet=True), quiet=True)
     chosen = [*sys.argv[1:], *shlex.split(os.environ.get("ARGS", ""))]
     command = [str(paths.PROGRAMS / "gpulab"), "monitor", *chosen]
     sys.stdout.flush()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from env import in_venv, paths, program
 from env.console import tool
-from env.setup import program as set_up
+from env.setup import gpulab_program as set_up
 from env.setup import rust
 
 

@@ -8,14 +8,14 @@ import sys
 
 from env import paths
 from env.console import tool
-from env.setup import program, rust
+from env.setup import gpulab_program, rust
 
 
 def main() -> None:
     """Prints the accelerators found; as JSON with JSON=1 or --json."""
     # Only the answer on stdout: with JSON=1 another program reads it.
     with contextlib.redirect_stdout(sys.stderr):
-        program.program(rust.toolchain(quiet=True), quiet=True)
+        gpulab_program.program(rust.toolchain(quiet=True), quiet=True)
     wants_json = bool(os.environ.get("JSON")) or "--json" in sys.argv[1:]
     command = [str(paths.PROGRAMS / "gpulab"), "verify", *(["--json"] if wants_json else [])]
     sys.stdout.flush()

@@ -8,7 +8,7 @@ from html import escape
 from bs4 import BeautifulSoup
 from nbformat import NotebookNode
 
-from env.book import ansi, code, figures
+from env.book import ansi, code, plots
 from env.console import ToolError
 from env.notebooks import VERDICT, tags
 
@@ -46,7 +46,7 @@ class Outputs:
             return _text("\n".join(output.traceback) or f"{output.ename}: {output.evalue}", "stderr")
         data = output.data
         if SVG in data:
-            return figures.inline(data[SVG], f"{self.page}-{cell}")
+            return plots.inline(data[SVG], f"{self.page}-{cell}")
         if HTML in data:
             return self._html(data[HTML], VERDICT in data)
         if TEXT in data:
@@ -85,7 +85,7 @@ def words(outputs: list[NotebookNode]) -> list[str]:
     for output in outputs:
         data = output.get("data", {})
         if SVG in data:
-            found.append(BeautifulSoup(figures.label_of(data[SVG]), "html.parser").get_text())
+            found.append(BeautifulSoup(plots.label_of(data[SVG]), "html.parser").get_text())
         elif HTML in data and VERDICT not in data:
             title = BeautifulSoup(STYLE.sub("", data[HTML])[:600], "html.parser").find("strong")
             found += [title.get_text()] if title else []

@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote
 
 from bs4 import BeautifulSoup, Tag
 
-from env.book import code, figures
+from env.book import code, plots
 from env.book.page import Page
 from env.console import ToolError
 from env.lint.page_rules import ELSEWHERE
@@ -95,7 +95,7 @@ class Links:
         if ELSEWHERE.match(address) or not (file.is_file() or drawn.is_file()):
             raise ToolError(f"{relative(source)}: the picture `{address}` is not in the repository", "bring it there")
         if drawn.is_file():
-            picture = figures.inline(drawn.read_text(encoding="utf-8"), f"{page.out}-{drawn.stem}", label)
+            picture = plots.inline(drawn.read_text(encoding="utf-8"), f"{page.out}-{drawn.stem}", label)
             tag.replace_with(page.picture(picture))
         else:
             tag["src"], tag["loading"] = page.up + self.file(file), "lazy"

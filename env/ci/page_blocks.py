@@ -29,10 +29,10 @@ def run(block) -> str | None:
     """Runs a block as a reader would, from the repository's root; None when all its commands ended well, or it said
     what it runs until: then it is interrupted, as by Ctrl-C."""
     from env.notebooks import ROOT
-    from env.setup import program
+    from env.setup import gpulab_program
 
     # What the pages build is built as the set-up builds the program: most of it is there then.
-    environment = {**os.environ, **program.SETTINGS, "NO_BROWSER": "1"}
+    environment = {**os.environ, **gpulab_program.SETTINGS, "NO_BROWSER": "1"}
     process = subprocess.Popen(
         [sys.executable, "-c", HEARS, "bash", "-euo", "pipefail", "-c", block.text], cwd=ROOT, env=environment,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,

@@ -17,7 +17,7 @@ from typing import Any
 
 from env import paths
 from env.console import ToolError
-from env.kernel_cache import lock, progress
+from env.kernel_cache import lock, set_up_progress
 from env.notebooks import KERNEL, ROOT
 
 CELLS = {
@@ -269,8 +269,11 @@ def _waits_for_the_set_up(context: Any, serve: Callable[..., Any], scratch: Path
     generated.mkdir(parents=True)
     before, paths.GENERATED = paths.GENERATED, generated
     try:
-        with lock.locked(progress.lock_file()), serve(scratch / "waiting", GPULAB_HOME=str(home)) as (address, token):
-            progress.write(progress.Progress("building the crates", 12, 80, 120.0))
+        with (
+            lock.locked(set_up_progress.lock_file()),
+            serve(scratch / "waiting", GPULAB_HOME=str(home)) as (address, token),
+        ):
+            set_up_progress.write(set_up_progress.Progress("building the crates", 12, 80, 120.0))
             steps = Steps(context.new_page(), pictures)
 
             def work() -> None:
@@ -281,7 +284,7 @@ def _waits_for_the_set_up(context: Any, serve: Callable[..., Any], scratch: Path
                     "a waiting cell says so", lambda: line in steps.look("early")["text"], lambda: steps.look("early")
                 )
                 steps.page.screenshot(path=pictures / "waiting.png")
-                progress.write(progress.Progress("building the crates", 40, 80, 60.0))
+                set_up_progress.write(set_up_progress.Progress("building the crates", 40, 80, 60.0))
                 steps.wait(
                     "the line is renewed",
                     lambda: "40 of 80" in steps.look("early")["text"],

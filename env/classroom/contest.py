@@ -25,7 +25,7 @@ MEMORY = f"ulimit -v {MEMORY_KIB} 2>/dev/null"
 
 def program() -> Path:
     """The program `gpulab`, built where it is not yet."""
-    from env.setup import program as built
+    from env.setup import gpulab_program as built
     from env.setup import rust
 
     built.program(rust.toolchain(quiet=True), quiet=True)

@@ -8,7 +8,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
-from env.classroom import cells
+from env.classroom import questions
 
 LEARNERS, LESSONS, QUESTIONS, EXERCISES, CELLS = 1000, 100, 200, 100, 500
 NAME, WORDS = 40, 80
@@ -68,7 +68,7 @@ class Class:
                 raise BadRequestError(
                     400, "this class has too many lessons\nnext: ask the teacher to start `make class` anew"
                 )
-            self.lessons[lesson] = Asked(cells.questions(lesson), *cells.exercises(lesson))
+            self.lessons[lesson] = Asked(questions.questions(lesson), *questions.exercises(lesson))
         return self.lessons[lesson]
 
     def join(self, learner: str, lesson: str, name: str | None) -> dict[str, Any]:

@@ -31,12 +31,12 @@ c.GenerateAssignment.preprocessors = [
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
 c.Autograde.sanitize_preprocessors = [
-    "env.grading.steps.Restored",
+    "env.grading.nbgrader_steps.Restored",
     "nbgrader.preprocessors.OverwriteCells",
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
 c.Autograde.autograde_preprocessors = [
-    "env.grading.steps.Executed",
+    "env.grading.nbgrader_steps.Executed",
     "nbgrader.preprocessors.LimitOutput",
     "nbgrader.preprocessors.SaveAutoGrades",
     "nbgrader.preprocessors.AssignLatePenalties",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from nbformat import NotebookNode
 
 from env.console import ToolError
-from env.grading import names
+from env.grading import symbols
 from env.lint import page_rules
 from env.notebooks import Lesson, tags
 
@@ -55,10 +55,10 @@ def parts(lesson: Lesson, only: frozenset[str] = frozenset()) -> Parts:
             found.looks.append(number)
     if not found.exercises:
         raise ToolError(f"{lesson.name} has no exercises", "name lessons that have some, such as LESSONS=10,11")
-    answers = {name for n in found.section if "exercise" in tags(cells[n]) for name in names.defined(cells[n].source)}
+    answers = {name for n in found.section if "exercise" in tags(cells[n]) for name in symbols.defined(cells[n].source)}
     asking = [*(n for n in found.section if cells[n].cell_type == "code"), *found.checks]
     found.given = needed(cells, asking, found.section[0])
-    seen, found.looks = [number for number in found.looks if names.used(cells[number].source) & answers], []
+    seen, found.looks = [number for number in found.looks if symbols.used(cells[number].source) & answers], []
     for number in seen:
         more = needed(cells, [*asking, number], found.section[0])
         if len(more) - len(found.given) <= MOST_FOR_A_LOOK:
@@ -83,7 +83,7 @@ def _of_others(cells: list[NotebookNode], only: frozenset[str]) -> set[int]:
 
 def _draws(cell: NotebookNode) -> bool:
     """Whether a cell behind the checks looks at an answer; one that asks the checks' crate would reveal the solution."""
-    return "expected-error" not in tags(cell) and "check" not in names.used(cell.source)
+    return "expected-error" not in tags(cell) and "check" not in symbols.used(cell.source)
 
 
 def needed(cells: list[NotebookNode], asking: list[int], before: int) -> list[int]:
@@ -97,12 +97,12 @@ def needed(cells: list[NotebookNode], asking: list[int], before: int) -> list[in
     taken, open_ones = {first}, list(asking)
     while open_ones:
         asks = open_ones.pop()
-        wanted = names.used(cells[asks].source)
+        wanted = symbols.used(cells[asks].source)
         new = set()
         for name in wanted:
-            earlier = [n for n in usable if n < asks and name in names.defined(cells[n].source)]
+            earlier = [n for n in usable if n < asks and name in symbols.defined(cells[n].source)]
             new |= {earlier[-1]} if earlier else set()
-            new |= {n for n in usable if n < asks and name in names.extended(cells[n].source)}
+            new |= {n for n in usable if n < asks and name in symbols.extended(cells[n].source)}
         open_ones += sorted(new - taken)
         taken |= new
     return sorted(taken)

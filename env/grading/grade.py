@@ -29,8 +29,8 @@ from nbformat import NotebookNode
 from env.console import ToolError, tool
 from env.grading import copies, course, restore
 from env.grading.assignment import NOTES
-from env.grading.execute import Graded, Grading
 from env.grading.isolation import Isolation, Limits
+from env.grading.points import Graded, Grading
 from env.notebooks import relative, write
 
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -113,12 +113,12 @@ class Grader:
 
     def keep(self, learner: Learner, nbgrader: Any) -> None:
         """Gives nbgrader the restored notebooks and what they gave: points in its gradebook, pages for the learner."""
-        from env.grading import steps
+        from env.grading import nbgrader_steps
 
         place = self.place / "submitted" / learner.name / self.name
         shutil.rmtree(place, ignore_errors=True)
         for notebook, graded in learner.graded.items():
-            steps.READY[learner.name, self.name, notebook] = graded
+            nbgrader_steps.READY[learner.name, self.name, notebook] = graded
             bare = restore.restore(self.releases[notebook], json.loads(nbformat.writes(graded.notebook))).notebook
             bare.metadata[NOTES] = {"told": graded.told, "flags": graded.flags}
             write(place / f"{notebook}.ipynb", nbformat.writes(bare) + "\n")

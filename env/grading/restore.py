@@ -16,7 +16,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from env.console import ToolError
-from env.grading import names
+from env.grading import symbols
 from env.grading.assignment import NOTES
 
 MOST_BYTES = 400 << 20
@@ -77,7 +77,7 @@ def _cells(submission: dict[str, Any]) -> Iterator[tuple[str, str, str, frozense
         source = "".join(map(str, source)) if isinstance(source, list) else str(source)
         metadata = cell.get("metadata") if isinstance(cell.get("metadata"), dict) else {}
         marks = metadata.get("nbgrader") if isinstance(metadata.get("nbgrader"), dict) else {}
-        yield source, str(marks.get("grade_id", "")), str(cell.get("id", "")), names.defined(source[:MOST_ANSWER])
+        yield source, str(marks.get("grade_id", "")), str(cell.get("id", "")), symbols.defined(source[:MOST_ANSWER])
 
 
 def answers(release: NotebookNode) -> dict[str, NotebookNode]:
@@ -105,7 +105,7 @@ def restore(release: NotebookNode, submission: dict[str, Any]) -> Restored:
     for name, cell in answers(made.notebook).items():
         by_grade = [n for n, one in enumerate(cells) if one[1] == cell.metadata["nbgrader"]["grade_id"]]
         by_id = [n for n, one in enumerate(cells) if one[2] == cell.id and not one[1]]
-        own = names.defined(cell.source)
+        own = symbols.defined(cell.source)
         by_name = [n for n, one in enumerate(cells) if own and own <= one[3] and n not in used and not one[1]]
         found = by_grade or by_id or by_name
         if not found:

@@ -12,7 +12,7 @@ from env.command import run
 from env.console import Step, ToolError
 from env.kernel_cache import recipe, renew
 from env.kernel_cache.lock import locked
-from env.kernel_cache.progress import Counter, built
+from env.kernel_cache.set_up_progress import Counter, built
 from env.kernel_cache.tree import dependencies, linked_copy
 from env.setup.rust import CRATES_S, Toolchain
 

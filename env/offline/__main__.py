@@ -18,7 +18,7 @@ from pathlib import Path
 
 from env import paths
 from env.console import ToolError, tool
-from env.offline import course, crates, pack, wheels
+from env.offline import crates, pack, repository, wheels
 from env.offline.toolchain import Toolchain, kernel, needed_glibc
 from env.setup import headers
 from env.setup.nvrtc import CUDA_12, CUDA_13
@@ -131,11 +131,11 @@ def make() -> None:
     found, info = components(python, wish, machine)
     archives, total = packed(found)
     info |= {"kind": "base", "key": pack.digest(*(archive.name for archive in archives)), "size": total}
-    lesson, about = course.component(SCRATCH)
+    lesson, about = repository.component(SCRATCH)
     archive, total, took = pack.compress(lesson, SCRATCH)
     about |= {"kind": "course", "key": about["commit"], "size": total}
     say("course", f"commit {about['commit']}: {mb(total)} in {mb(archive.stat().st_size)}", took)
-    for note in course.notes():
+    for note in repository.notes():
         say("note", note)
     shutil.rmtree(DIST, ignore_errors=True)
     DIST.mkdir(parents=True)

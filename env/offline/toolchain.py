@@ -10,7 +10,7 @@ from env import paths
 from env.command import answer
 from env.console import ToolError
 from env.offline.pack import Component, digest
-from env.setup.kernel import find
+from env.setup.rust_kernel import find
 
 ADVICE = "make setup"
 # Run-time libraries of the sanitizers, and the linker for WebAssembly: no notebook uses them.

@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from env.classroom import cells
+from env.classroom import questions
 from env.progress import VERDICT
 from env.relay import CLASS
 
 if TYPE_CHECKING:
-    from env.relay.kernel import Cell
+    from env.relay.loop import Cell
 
 # How long the cell that joins waits for the teacher's machine, and how long a request may take.
 JOIN_S, REQUEST_S = 2.0, 3.0
@@ -51,7 +51,7 @@ class Classroom:
         # The same after the kernel was restarted, so that nobody is counted twice; it tells nothing of whose it is.
         key = f"{self.address} {self.code} {self.lesson}".encode()
         self.learner = hashlib.sha256(secret + key).hexdigest()[:32]
-        self.asked = cells.questions(self.lesson)
+        self.asked = questions.questions(self.lesson)
         self.guesses: dict[str, float | None] = dict.fromkeys(self.asked or ())
         self.waiting: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.notices: deque[str] = deque()
@@ -84,18 +84,18 @@ class Classroom:
         failed = cell.failed or bool(cell.errors.seen)
         name = str(cell.request.metadata.get("cellId", ""))[:80]
         events: list[dict[str, Any]] = [{"kind": "cell", "cell": name, "failed": failed}]
-        for name, text in () if cell.failed else cells.guesses(code):
+        for name, text in () if cell.failed else questions.guesses(code):
             if text is None or (self.asked is not None and name not in self.asked):
                 continue
             try:
-                self.guesses[name] = cells.number(text)
+                self.guesses[name] = questions.number(text)
                 events.append({"kind": "guess", "question": name, "value": self.guesses[name]})
-            except cells.NoNumberError:
+            except questions.NoNumberError:
                 self.notices.append(
                     f"class: `{name}` is `{text}`, which is no number that a plot can show; it was not sent\n"
                     "next: write a number, such as Some(8.0), and run the cell again"
                 )
-        for name, value in cells.measured(code, cell.predicted, self.guesses):
+        for name, value in questions.measured(code, cell.predicted, self.guesses):
             events.append({"kind": "measured", "question": name, "value": value})
         for verdict in cell.verdicts:
             passed = verdict.get("verdict") == "PASS"

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from env import command, in_venv, paths
 from env.console import ToolError, problem, seconds
-from env.kernel_cache import build, candle, progress, recipe
-from env.setup import cupti, kernel, nvrtc, onnxruntime, onnxruntime_web, program, python, rust
+from env.kernel_cache import build, candle, recipe, set_up_progress
+from env.setup import cupti, gpulab_program, nvrtc, onnxruntime, onnxruntime_web, python, rust, rust_kernel
 
 # With less than this, a step that fails most likely failed for want of room.
 ROOM_MB = 64
@@ -45,14 +45,14 @@ def main() -> int:
         onnxruntime.wish()
         lines = build.lesson_lines(lessons)
         groups = [*wishes.packages, *(["onnx"] if onnxruntime.needed(lines) else [])]
-        with progress.working():
+        with set_up_progress.working():
             try:
                 lost, found = install(lines, groups, wishes.part)
             except (ToolError, OSError) as error:
                 raise disk_error(error) from error
         took = seconds(time.monotonic() - started)
         if found and not wishes.idle:
-            lost += attempt(lambda: program.program(found))
+            lost += attempt(lambda: gpulab_program.program(found))
     except (ToolError, OSError) as error:
         problem(disk_error(error))
         return 1
@@ -64,7 +64,7 @@ def main() -> int:
         print(f"it goes on without: {error.loses}", file=sys.stderr)
     print(f"set-up: {'ready' if not lost else 'ready, with parts missing'} ({took})", flush=True)
     if found and wishes.idle:
-        program.when_idle(found)
+        gpulab_program.when_idle(found)
     return 0
 
 
@@ -126,7 +126,7 @@ def install(
         rust.check_linker()
         found = rust.toolchain()
         rust.sources(found)
-        return found, kernel.kernel(paths.read_json(paths.STATE).get("evcxr", ""), found.folder)
+        return found, rust_kernel.kernel(paths.read_json(paths.STATE).get("evcxr", ""), found.folder)
 
     if part == "python":
         python_row()

@@ -21,7 +21,7 @@ from env import paths
 from env.command import output, run
 from env.console import Step, ToolError, problem
 from env.offline.toolchain import needed_glibc
-from env.setup import kernel, kernel_asset
+from env.setup import kernel_asset, rust_kernel
 from env.setup.kernel_info import KernelSilentError, ask
 
 # The oldest that Rust's own standard library starts with.
@@ -73,7 +73,7 @@ def make(target: str, url: str, build: Path) -> kernel_asset.Asset:
         raise ToolError(f"{program} needs glibc {found}", f"build it with zig for {glibc}")
     if target == kernel_asset.machine_target():
         try:
-            said = ask(program, kernel.environment(Path(sysroot))).get("implementation_version")
+            said = ask(program, rust_kernel.environment(Path(sysroot))).get("implementation_version")
         except KernelSilentError as error:
             raise ToolError(f"the program does not start: {error}", f"run {program} to see why") from error
         if said != paths.EVCXR_VERSION:
@@ -100,9 +100,9 @@ def compile_kernel(target: str, sysroot: Path, build: Path, step: Step) -> Path:
     link_tools(sysroot)
     root = build / target
     built: list[str] = []
-    with step.heartbeat(lambda: f"{len(built)} of {kernel.CRATES} crates"):
+    with step.heartbeat(lambda: f"{len(built)} of {rust_kernel.CRATES} crates"):
         run(
-            [*command, "--locked", f"{kernel.PROGRAM}@{paths.EVCXR_VERSION}", "--config", kernel.PROFILE]
+            [*command, "--locked", f"{rust_kernel.PROGRAM}@{paths.EVCXR_VERSION}", "--config", rust_kernel.PROFILE]
             + ["--target", triple, "--root", root, "--no-track", "--force"],
             "evcxr_jupyter could not be built",
             NETWORK,
@@ -110,16 +110,16 @@ def compile_kernel(target: str, sysroot: Path, build: Path, step: Step) -> Path:
             on_line=lambda line: built.append(line) if line.strip().startswith("Compiling ") else None,
         )
     check_profile(Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo"))
-    return root / "bin" / kernel.PROGRAM
+    return root / "bin" / rust_kernel.PROGRAM
 
 
-def check_profile(home: Path, profile: Path = kernel.PROFILE) -> None:
+def check_profile(home: Path, profile: Path = rust_kernel.PROFILE) -> None:
     """cargo is silent about settings for a package that is not there: a renamed crate would lose its optimisation."""
-    sources = home.glob(f"registry/src/*/{kernel.PROGRAM}-{paths.EVCXR_VERSION}/Cargo.lock")
+    sources = home.glob(f"registry/src/*/{rust_kernel.PROGRAM}-{paths.EVCXR_VERSION}/Cargo.lock")
     known = {name for lock in sources for name in re.findall(r'^name = "(.+)"$', lock.read_text(), re.MULTILINE)}
     named = re.findall(r"^([\w-]+) = \{", profile.read_text(encoding="utf-8"), re.MULTILINE)
     if unknown := sorted(set(named) - known):
-        what = f"{profile.name} names crates that {kernel.PROGRAM} is not built from: {', '.join(unknown)}"
+        what = f"{profile.name} names crates that {rust_kernel.PROGRAM} is not built from: {', '.join(unknown)}"
         raise ToolError(what, f"compare it with the Cargo.lock of version {paths.EVCXR_VERSION} in {home}/registry")
 
 
@@ -172,7 +172,7 @@ def pack(program: Path, target: str, glibc: str, rustc: str, url: str) -> kernel
     """The program, compressed, in dist/kernel/."""
     plain = program.read_bytes()
     packed = lzma.compress(plain, preset=9 | lzma.PRESET_EXTREME)
-    file = f"{kernel.PROGRAM}-{paths.EVCXR_VERSION}-{target}.xz"
+    file = f"{rust_kernel.PROGRAM}-{paths.EVCXR_VERSION}-{target}.xz"
     DIST.mkdir(parents=True, exist_ok=True)
     (DIST / file).write_bytes(packed)
     return kernel_asset.Asset(

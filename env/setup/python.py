@@ -15,7 +15,7 @@ from pathlib import Path
 from env import paths
 from env.command import output, run
 from env.console import Step, ToolError
-from env.kernel_cache.progress import Counter
+from env.kernel_cache.set_up_progress import Counter
 
 OLDEST = (3, 10)
 VERSION = ".".join(map(str, sys.version_info[:2]))

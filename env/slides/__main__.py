@@ -26,12 +26,12 @@ def main() -> int:
     set_up()
     from env import notebooks
     from env.book import broken_links
-    from env.slides import pages
+    from env.slides import reveal
 
     started = time.monotonic()
-    out = (chosen.out or pages.OUT).resolve()
+    out = (chosen.out or reveal.OUT).resolve()
     lessons = [notebooks.load(path) for path in notebooks.find(os.environ.get("NB", ""))]
-    size = pages.build(lessons, out)
+    size = reveal.build(lessons, out)
     print(f"slides: {len(lessons)} lessons, {size / 1e6:.1f} MB, {time.monotonic() - started:.1f} s")
     # Without all lessons some links lead to pages that are not there yet.
     broken = [] if os.environ.get("NB") else broken_links.broken(out)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from env.book import ansi, cells, code, figures, records, search
+from env.book import ansi, cells, code, plots, records, search
 from env.book.links import Links
 from env.book.page import Page
 from env.console import ToolError
@@ -69,20 +69,20 @@ def test_colours_of_a_terminal_become_the_pages():
 
 
 def test_a_plot_takes_the_pages_colours():
-    shown = figures.inline(SVG, "a-cell")
+    shown = plots.inline(SVG, "a-cell")
     assert "#ffffff" not in shown and "#1a1a1a" not in shown
     assert 'viewBox="0 0 10 10"' in shown and 'aria-label="one bar"' in shown
 
 
 def test_two_plots_of_a_page_keep_their_parts_apart():
     drawn = SVG.replace("<path", '<clipPath id="a"/><path clip-path="url(#a)"')
-    shown = figures.inline(drawn, "one") + figures.inline(drawn, "two")
+    shown = plots.inline(drawn, "one") + plots.inline(drawn, "two")
     assert shown.count('id="one-a"') == shown.count("url(#two-a)") == 1
 
 
 def test_a_description_is_found_under_its_new_name():
     drawn = SVG.replace("<svg", '<svg aria-describedby="d"').replace("\n<path", '\n<desc id="d">1 ms</desc><path')
-    shown = figures.inline(drawn, "a cell")
+    shown = plots.inline(drawn, "a cell")
     assert 'aria-describedby="a-cell-d"' in shown and '<desc id="a-cell-d">1 ms</desc>' in shown
 
 
@@ -96,12 +96,12 @@ def test_a_description_is_found_under_its_new_name():
 )
 def test_a_plot_that_cannot_be_shown_is_named(svg: str, said: str):
     with pytest.raises(ToolError, match=said) as found:
-        figures.inline(svg, "a-cell")
+        plots.inline(svg, "a-cell")
     assert "\nnext: " in str(found.value)
 
 
 def test_a_label_of_the_page_stands_in():
-    shown = figures.inline(SVG.replace('aria-label="one bar"', ""), "a-cell", 'the "text"')
+    shown = plots.inline(SVG.replace('aria-label="one bar"', ""), "a-cell", 'the "text"')
     assert 'aria-label="the &quot;text&quot;"' in shown
 
 

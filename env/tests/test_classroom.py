@@ -24,7 +24,7 @@ from env import paths
 pytest.importorskip("tornado")
 import tornado.httpserver
 import tornado.netutil
-from env.classroom import bench, cells, contest, server, state
+from env.classroom import bench, contest, questions, server, state
 from env.relay import CLASS
 from env.relay.classroom import Classroom, joining
 
@@ -98,14 +98,14 @@ def until(test, seconds: float = 20) -> None:
 @pytest.mark.parametrize(("text", "value"), [("8.0", 8), ("5_000.0", 5000), ("1e3", 1000), ("100.0 / 8.0", 12.5), ("3f64", 3),
                                              ("-2.5", -2.5), ("2.0 * (3.0 + 1.0)", 8), ("512usize", 512)])  # fmt: skip
 def test_numbers_as_rust_writes_them(text: str, value: float) -> None:
-    assert cells.number(text) == value
+    assert questions.number(text) == value
 
 
 @pytest.mark.parametrize("text", ["f64::NAN", "f64::INFINITY", "1e999", "1.0 / 0.0", '"eight"', "true", "x", "", "9" * 400, "(" * 400,
                                   "2.0 ** 9.0 ** 9.0", "__import__('os')"])  # fmt: skip
 def test_what_is_no_number_is_named(text: str) -> None:
-    with pytest.raises(cells.NoNumberError):
-        cells.number(text)
+    with pytest.raises(questions.NoNumberError):
+        questions.number(text)
 
 
 def test_predictions_are_read_from_a_cell() -> None:
@@ -117,29 +117,29 @@ let my_side: Option<usize> = Some(512);
 let my_stage: Option<&str> = Some("join");
 let my_case: Option<(check::Idle, f64)> = None;
 let other: Option<f64> = Some(1.0);"""
-    assert list(cells.guesses(code)) == [
+    assert list(questions.guesses(code)) == [
         ("my_factor", "8.0"), ("my_sectors[0]", "4.0"), ("my_sectors[1]", None), ("my_used[0]", None), ("my_used[1]", None),
         ("my_used[2]", None), ("my_side", "512")]  # fmt: skip
 
 
 def test_the_lessons_questions_have_words_and_no_exercise_is_one() -> None:
-    asked = cells.questions(LESSON)
+    asked = questions.questions(LESSON)
     assert asked and asked["my_factor"].startswith("Pieces against neighbours") and "my_shifted_sectors" not in asked
-    assert cells.questions("../secret") is None and cells.questions("99_none") is None
+    assert questions.questions("../secret") is None and questions.questions("99_none") is None
 
 
 def test_most_predictions_of_recorded_lessons_meet_their_measurement() -> None:
     """As recorded, where no prediction was made: the printed line still says which one it belongs to."""
     asked, found = 0, 0
     for place in sorted((paths.ROOT / "results" / "h200").glob("[0-9]*.ipynb")):
-        known = dict.fromkeys(cells.questions(place.stem) or {})
+        known = dict.fromkeys(questions.questions(place.stem) or {})
         seen: dict[str, float] = {}
         for cell in json.loads(place.read_text(encoding="utf-8"))["cells"]:
             printed = [
                 "".join(one.get("text", "")) for one in cell.get("outputs", []) if one["output_type"] == "stream"
             ]
             lines = [line for line in "".join(printed).splitlines() if "predict" in line]
-            seen |= dict(cells.measured("".join(cell["source"]), lines, known))
+            seen |= dict(questions.measured("".join(cell["source"]), lines, known))
         asked, found = asked + sum("[" not in name for name in known), found + sum("[" not in name for name in seen)
     assert found > asked / 2, f"{found} of {asked}"
 
@@ -147,14 +147,14 @@ def test_most_predictions_of_recorded_lessons_meet_their_measurement() -> None:
 def test_a_measurement_belongs_to_the_prediction_that_its_cell_names() -> None:
     code = 'println!("a: {}; you predicted {}", a, predicted(my_a));\nfor x in [my_b, my_c] {}'
     lines = ["a: 3; you predicted 2", "b: 5 times; you predicted 7.00", "c: 6 %; you predicted none yet"]
-    assert dict(cells.measured(code, lines, {"my_a": 2.0, "my_b": 7.0, "my_c": None})) == {
+    assert dict(questions.measured(code, lines, {"my_a": 2.0, "my_b": 7.0, "my_c": None})) == {
         "my_a": 3,
         "my_b": 5,
         "my_c": 6,
     }
     # Fewer lines than names: only a number that one of them has decides.
-    assert dict(cells.measured(code, lines[1:2], {"my_a": 2.0, "my_b": 7.0, "my_c": 7.0})) == {}
-    assert dict(cells.measured(code, lines[1:2], {"my_a": 2.0, "my_b": 7.0, "my_c": None})) == {"my_b": 5}
+    assert dict(questions.measured(code, lines[1:2], {"my_a": 2.0, "my_b": 7.0, "my_c": 7.0})) == {}
+    assert dict(questions.measured(code, lines[1:2], {"my_a": 2.0, "my_b": 7.0, "my_c": None})) == {"my_b": 5}
 
 
 # The teacher's machine.

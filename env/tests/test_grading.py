@@ -10,8 +10,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from env.console import ToolError
-from env.grading import assignment, class_of_30, copies, course, exercises, isolation, names, restore
-from env.grading.execute import Grade, Graded, head, judged, score, shown, signed
+from env.grading import assignment, class_of_30, copies, course, exercises, isolation, restore, symbols
+from env.grading.points import Grade, Graded, head, judged, score, shown, signed
 from env.notebooks import VERDICT, Lesson, find, load
 from env.run.session import Execution
 from nbformat import NotebookNode
@@ -46,10 +46,10 @@ def test_names_of_a_cell() -> None:
     source = (
         'use a::{b, c as d};\nconst K: &str = r#"int hidden = 1;"#;\nlet (mut x, y) = f(z);\nfn g() { let inner = 1; }'
     )
-    assert {"b", "d", "K", "x", "y", "g"} <= names.defined(source)
-    assert not {"hidden", "inner", "f", "z", "c"} & names.defined(source)
-    assert {"f", "z"} <= names.used(source)
-    assert "gpu" in names.used('println!("{gpu}");')
+    assert {"b", "d", "K", "x", "y", "g"} <= symbols.defined(source)
+    assert not {"hidden", "inner", "f", "z", "c"} & symbols.defined(source)
+    assert {"f", "z"} <= symbols.used(source)
+    assert "gpu" in symbols.used('println!("{gpu}");')
 
 
 @pytest.mark.parametrize("path", find(), ids=lambda path: path.stem)

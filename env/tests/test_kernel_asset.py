@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from env import paths
 from env.console import Step, ToolError
-from env.setup import kernel, kernel_asset
+from env.setup import kernel_asset, rust_kernel
 from env.setup.kernel_asset import Asset, NoAssetError
 from env.setup.kernel_info import KernelSilentError
 
@@ -190,7 +190,7 @@ def test_a_program_that_does_not_start_replaces_nothing(tmp_path: Path, target: 
     asset = publish(tmp_path, b"#!/bin/sh\necho no such symbol\nexit 7\n")
     with pytest.raises(ToolError, match=r"does not start: it ended at once \(exit status 7\)\n  no such symbol"):
         kernel_asset.install(
-            asset, (tmp_path / asset.file).as_uri(), target, lambda program: kernel.check(program, tmp_path)
+            asset, (tmp_path / asset.file).as_uri(), target, lambda program: rust_kernel.check(program, tmp_path)
         )
     assert untouched(target)
 
@@ -198,11 +198,11 @@ def test_a_program_that_does_not_start_replaces_nothing(tmp_path: Path, target: 
 def test_a_program_of_another_version_replaces_nothing(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "ask", lambda program, env: {"implementation_version": "0.0.1"})
+    monkeypatch.setattr(rust_kernel, "ask", lambda program, env: {"implementation_version": "0.0.1"})
     asset = publish(tmp_path)
     with pytest.raises(ToolError, match=rf"version 0\.0\.1, and the course needs {paths.EVCXR_VERSION}"):
         kernel_asset.install(
-            asset, (tmp_path / asset.file).as_uri(), target, lambda program: kernel.check(program, tmp_path)
+            asset, (tmp_path / asset.file).as_uri(), target, lambda program: rust_kernel.check(program, tmp_path)
         )
     assert untouched(target)
 
@@ -255,7 +255,7 @@ def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without a kernel, whose set-up keeps what it makes in this folder."""
     monkeypatch.setattr(paths, "GENERATED", tmp_path / "generated")
     monkeypatch.setattr(paths, "cargo_bin", lambda: tmp_path / "cargo" / "bin")
-    monkeypatch.setattr(kernel.shutil, "which", lambda name: None)
+    monkeypatch.setattr(rust_kernel.shutil, "which", lambda name: None)
     monkeypatch.delenv(kernel_asset.VARIABLE, raising=False)
     (tmp_path / "generated").mkdir()
     return tmp_path / "generated"
@@ -278,25 +278,25 @@ def test_a_kernel_that_is_there_is_asked_once_and_again_when_it_changes(
         asked.append(program)
         if "silent" in program.read_text():
             raise KernelSilentError("it ended at once")
-        name = "another" if "another" in program.read_text() else kernel.PROGRAM
+        name = "another" if "another" in program.read_text() else rust_kernel.PROGRAM
         return {
             "implementation": name,
             "implementation_version": versions.get(program.read_text(), paths.EVCXR_VERSION),
         }
 
-    monkeypatch.setattr(kernel, "ask", ask)
-    own = put(tmp_path / "cargo" / "bin" / kernel.PROGRAM, "own")
-    assert kernel.find("", tmp_path) is None and asked == [own]
-    assert kernel.find("", tmp_path) is None and asked == [own], "asked again though nothing changed"
+    monkeypatch.setattr(rust_kernel, "ask", ask)
+    own = put(tmp_path / "cargo" / "bin" / rust_kernel.PROGRAM, "own")
+    assert rust_kernel.find("", tmp_path) is None and asked == [own]
+    assert rust_kernel.find("", tmp_path) is None and asked == [own], "asked again though nothing changed"
     versions["own!"] = paths.EVCXR_VERSION
     put(own, "own!")
-    assert kernel.find("", tmp_path) == own and asked == [own, own]
+    assert rust_kernel.find("", tmp_path) == own and asked == [own, own]
     # A name in the text of a program says nothing: the program has to answer.
     for text in ("silent", f"silent evcxr_jupyter-{paths.EVCXR_VERSION}", "another kernel"):
         put(own, text)
-        assert kernel.find("", tmp_path) is None
-    better = put(generated / "tools" / "bin" / kernel.PROGRAM, "ours")
-    assert kernel.find(str(tmp_path / "gone"), tmp_path) == better
+        assert rust_kernel.find("", tmp_path) is None
+    better = put(generated / "tools" / "bin" / rust_kernel.PROGRAM, "ours")
+    assert rust_kernel.find(str(tmp_path / "gone"), tmp_path) == better
 
 
 def test_without_a_published_kernel_it_is_built_from_source(
@@ -307,29 +307,35 @@ def test_without_a_published_kernel_it_is_built_from_source(
     manifest.write_text(json.dumps({"assets": [asdict(asset)]}))
     monkeypatch.setattr(kernel_asset.read, "__defaults__", (manifest,))
     monkeypatch.setattr(
-        kernel, "ask", lambda *_: {"implementation": kernel.PROGRAM, "implementation_version": paths.EVCXR_VERSION}
+        rust_kernel,
+        "ask",
+        lambda *_: {"implementation": rust_kernel.PROGRAM, "implementation_version": paths.EVCXR_VERSION},
     )
     built: list[Path] = []
-    monkeypatch.setattr(kernel, "from_source", lambda step, root, target: built.append(root) or root)
-    kernel.kernel("", tmp_path)
+    monkeypatch.setattr(rust_kernel, "from_source", lambda step, root, target: built.append(root) or root)
+    rust_kernel.kernel("", tmp_path)
     assert "no prebuilt Rust kernel is published yet" in capsys.readouterr().out
     assert built == [tmp_path / "cargo"]
     # The reader's file is taken, if it is the one that the manifest names.
     monkeypatch.setenv(kernel_asset.VARIABLE, str(tmp_path / "web"))
-    assert kernel.kernel("", tmp_path) == generated / "tools" / "bin" / kernel.PROGRAM
+    assert rust_kernel.kernel("", tmp_path) == generated / "tools" / "bin" / rust_kernel.PROGRAM
     assert len(built) == 1 and "prebuilt" in capsys.readouterr().out
     with monkeypatch.context() as patch:
-        patch.setattr(kernel, "ask", lambda *_: pytest.fail("asked again, just after it was installed"))
-        assert kernel.kernel("", tmp_path) == generated / "tools" / "bin" / kernel.PROGRAM
-    (generated / "tools" / "bin" / kernel.PROGRAM).unlink()
+        patch.setattr(rust_kernel, "ask", lambda *_: pytest.fail("asked again, just after it was installed"))
+        assert rust_kernel.kernel("", tmp_path) == generated / "tools" / "bin" / rust_kernel.PROGRAM
+    (generated / "tools" / "bin" / rust_kernel.PROGRAM).unlink()
     (tmp_path / "web" / asset.file).write_bytes(b"something else")
-    put(tmp_path / "cargo" / "bin" / kernel.PROGRAM, "own")
-    monkeypatch.setattr(kernel, "ask", lambda *_: {"implementation": kernel.PROGRAM, "implementation_version": "0.0.1"})
-    kernel.kernel("", tmp_path)
+    put(tmp_path / "cargo" / "bin" / rust_kernel.PROGRAM, "own")
+    monkeypatch.setattr(
+        rust_kernel, "ask", lambda *_: {"implementation": rust_kernel.PROGRAM, "implementation_version": "0.0.1"}
+    )
+    rust_kernel.kernel("", tmp_path)
     said = capsys.readouterr().out
     assert "is not the file that the repository names" in said and "next: nothing to do" in said
     # The reader's own version stays, ours goes beside it.
-    assert built[1:] == [generated / "tools"] and (tmp_path / "cargo" / "bin" / kernel.PROGRAM).read_text() == "own"
+    assert (
+        built[1:] == [generated / "tools"] and (tmp_path / "cargo" / "bin" / rust_kernel.PROGRAM).read_text() == "own"
+    )
 
 
 def test_the_build_has_the_profile_and_goes_on_where_it_was(
@@ -348,12 +354,14 @@ exit "$(cat {tmp_path}/status)"
     target.mkdir()
     (tmp_path / "status").write_text("1")
     with pytest.raises(ToolError, match="could not be built") as error:
-        kernel.from_source(Step("x"), tmp_path / "root", target)
+        rust_kernel.from_source(Step("x"), tmp_path / "root", target)
     assert "next: connect this machine" in str(error.value)
     assert target.is_dir(), "what was built until then must stay, to go on from there"
     (tmp_path / "status").write_text("0")
-    assert kernel.from_source(Step("x"), tmp_path / "root", target) == tmp_path / "root" / "bin" / kernel.PROGRAM
+    assert (
+        rust_kernel.from_source(Step("x"), tmp_path / "root", target) == tmp_path / "root" / "bin" / rust_kernel.PROGRAM
+    )
     assert not target.exists()
     words = said.read_text().split()
     assert words[0] == str(target) and "--locked" in words and f"evcxr_jupyter@{paths.EVCXR_VERSION}" in words
-    assert words[words.index("--config") + 1] == str(kernel.PROFILE) and kernel.PROFILE.is_file()
+    assert words[words.index("--config") + 1] == str(rust_kernel.PROFILE) and rust_kernel.PROFILE.is_file()

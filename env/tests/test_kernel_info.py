@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from env.setup import kernel as setup_kernel
 from env.setup import kernel_info
+from env.setup import rust_kernel as setup_kernel
 
 # Answers as a kernel does, by pyzmq, whose protocol ours must be: with a status message first, then the reply.
 KERNEL = """#!{python}

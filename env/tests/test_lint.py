@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import pytest
-from env import notebooks
+from env import notebooks, paths
 from env.console import ToolError
 from env.lint import file_rules, notebook_rules, page_rules
 
@@ -216,3 +217,10 @@ def test_files_come_from_git():
     if done.returncode:
         pytest.skip("not a git checkout")
     assert notebooks.ROOT / "env" / "lab.py" in file_rules.files()
+
+
+def test_no_two_tools_have_one_name() -> None:
+    """Who searches for `steps.py` finds one file."""
+    tools = (path for path in paths.ENV.rglob("*.py") if "tests" not in path.parts)
+    names = Counter(path.name for path in tools if not path.name.startswith("__"))
+    assert [name for name, times in names.items() if times > 1] == []

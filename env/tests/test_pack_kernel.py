@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from env import paths
 from env.console import ToolError
-from env.setup import kernel, kernel_asset, pack_kernel
+from env.setup import kernel_asset, pack_kernel, rust_kernel
 from env.setup.kernel_info import KernelSilentError
 
 HOST = kernel_asset.machine_target()
@@ -107,7 +107,7 @@ def test_the_tools_lie_at_one_path_of_our_own(tmp_path: Path, monkeypatch: pytes
 def test_settings_for_a_crate_that_is_not_there_are_found(tmp_path: Path) -> None:
     lock = tmp_path / "registry" / "src" / "index" / f"evcxr_jupyter-{paths.EVCXR_VERSION}" / "Cargo.lock"
     lock.parent.mkdir(parents=True)
-    names = re.findall(r"^([\w-]+) = \{", kernel.PROFILE.read_text(), re.MULTILINE)
+    names = re.findall(r"^([\w-]+) = \{", rust_kernel.PROFILE.read_text(), re.MULTILINE)
     assert "rowan" in names and "salsa" in names
     lock.write_text("".join(f'[[package]]\nname = "{name}"\n' for name in names))
     pack_kernel.check_profile(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 from env import paths
 from env.console import Step
 from env.offline import pack
-from env.setup import kernel, prebuilt, python
+from env.setup import prebuilt, python, rust_kernel
 
 ABOUT = {"kind": "base", "machine": platform.machine(), "glibc": "2.2"}
 
@@ -46,12 +46,12 @@ def test_the_kernel_is_taken_and_only_the_parts_that_hold_it_are_fetched(
     tmp_path: Path, generated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = os.urandom(64)
-    monkeypatch.setattr(kernel, "ask", lambda *_: {"implementation_version": paths.EVCXR_VERSION})
+    monkeypatch.setattr(rust_kernel, "ask", lambda *_: {"implementation_version": paths.EVCXR_VERSION})
     address = publish(tmp_path, content)
     fetched = []
     real = prebuilt.fetch
     monkeypatch.setattr(prebuilt, "fetch", lambda *words: fetched.append(words[1]) or real(*words))
-    found = kernel.bundled(Step("evcxr_jupyter"), address, tmp_path)
+    found = rust_kernel.bundled(Step("evcxr_jupyter"), address, tmp_path)
     assert found == generated / "tools/bin/evcxr_jupyter" and found.read_bytes() == content
     assert found.stat().st_mode & 0o111
     assert 0 < len(fetched) < len(prebuilt.base_parts(address))
@@ -61,11 +61,11 @@ def test_the_kernel_is_taken_and_only_the_parts_that_hold_it_are_fetched(
 def test_whatever_is_wrong_with_a_bundle_it_is_told_and_the_kernel_is_built(
     tmp_path: Path, generated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(kernel, "ask", lambda *_: {"implementation_version": "0.0.1"})
+    monkeypatch.setattr(rust_kernel, "ask", lambda *_: {"implementation_version": "0.0.1"})
     step = Step("evcxr_jupyter")
 
     def told(address: str) -> str:
-        assert kernel.bundled(step, address, tmp_path) is None
+        assert rust_kernel.bundled(step, address, tmp_path) is None
         assert not (generated / "tools/bin/evcxr_jupyter").exists()
         return capsys.readouterr().out
 

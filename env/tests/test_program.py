@@ -8,7 +8,7 @@ import pytest
 from env import paths
 from env.console import ToolError
 from env.kernel_cache import recipe
-from env.setup import program
+from env.setup import gpulab_program
 
 RUST = SimpleNamespace(version="rustc 1", crates=lambda *names: {"gpulab"})
 
@@ -25,8 +25,8 @@ def built(tmp_path, monkeypatch) -> list[dict[str, str]]:
 
     monkeypatch.setattr(paths, "GENERATED", tmp_path / "made")
     monkeypatch.setattr(paths, "PROGRAMS", tmp_path / "release")
-    monkeypatch.setattr(program, "run", run)
-    monkeypatch.setattr(program, "check_linker", lambda: None)
+    monkeypatch.setattr(gpulab_program, "run", run)
+    monkeypatch.setattr(gpulab_program, "check_linker", lambda: None)
     monkeypatch.setattr(recipe, "sources_key", lambda: "sources")
     monkeypatch.delenv("GPULAB_QUICK_BUILD", raising=False)
     return calls
@@ -34,16 +34,16 @@ def built(tmp_path, monkeypatch) -> list[dict[str, str]]:
 
 def test_it_is_built_once(built):
     for _ in range(2):
-        program.program(RUST)
+        gpulab_program.program(RUST)
     assert [one["CARGO_PROFILE_RELEASE_OPT_LEVEL"] for one in built] == ["0"]
 
 
 def test_in_the_background_it_waits_until_nothing_else_runs(built, monkeypatch, capsys):
     loads, waited = [2.0, 0.7, 0.3], []
-    monkeypatch.setattr(program.os, "getloadavg", lambda: (loads[len(waited)], 0.0, 0.0))
-    monkeypatch.setattr(program.os, "nice", lambda by: waited.clear())
-    monkeypatch.setattr(program.time, "sleep", waited.append)
-    program.when_idle(RUST)
+    monkeypatch.setattr(gpulab_program.os, "getloadavg", lambda: (loads[len(waited)], 0.0, 0.0))
+    monkeypatch.setattr(gpulab_program.os, "nice", lambda by: waited.clear())
+    monkeypatch.setattr(gpulab_program.time, "sleep", waited.append)
+    gpulab_program.when_idle(RUST)
     assert len(waited) == 2 and len(built) == 1
 
     def fail(*_: object, **__: object) -> None:
@@ -51,6 +51,6 @@ def test_in_the_background_it_waits_until_nothing_else_runs(built, monkeypatch, 
 
     waited.clear()
     monkeypatch.setattr(recipe, "sources_key", lambda: "changed")
-    monkeypatch.setattr(program, "run", fail)
-    program.when_idle(RUST)
+    monkeypatch.setattr(gpulab_program, "run", fail)
+    gpulab_program.when_idle(RUST)
     assert "next: make room" in capsys.readouterr().out

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from env import paths
 from env.console import Step, ToolError
-from env.kernel_cache import progress
-from env.kernel_cache.progress import Counter, Progress
+from env.kernel_cache import set_up_progress
+from env.kernel_cache.set_up_progress import Counter, Progress
 
 
 @pytest.fixture(autouse=True)
@@ -35,38 +35,40 @@ def test_a_line_for_people(told: Progress, text: str) -> None:
 
 
 def test_only_a_set_up_that_runs_is_waited_for(generated: Path) -> None:
-    assert progress.read() is None
-    with progress.working():
+    assert set_up_progress.read() is None
+    with set_up_progress.working():
         told = Progress("building the crates", 1, 2)
-        progress.write(told)
-        assert progress.read() == told
-    assert progress.read() is None and not progress.file().exists()
+        set_up_progress.write(told)
+        assert set_up_progress.read() == told
+    assert set_up_progress.read() is None and not set_up_progress.file().exists()
     # Killed: nothing of it was tidied up.
-    progress.write(told)
-    assert progress.read() is None
-    progress.file().write_text('{"phase": ')
-    assert progress.read() is None
+    set_up_progress.write(told)
+    assert set_up_progress.read() is None
+    set_up_progress.file().write_text('{"phase": ')
+    assert set_up_progress.read() is None
 
 
 def test_a_failed_set_up_is_told_until_the_next_one() -> None:
-    with pytest.raises(ToolError), progress.working():
+    with pytest.raises(ToolError), set_up_progress.working():
         raise ToolError("no network", "connect it")
-    found = progress.read()
+    found = set_up_progress.read()
     assert found and found.error == "no network\nnext: connect it"
-    with progress.working():
-        assert progress.read().error is None
-    with pytest.raises(KeyboardInterrupt), progress.working():
+    with set_up_progress.working():
+        assert set_up_progress.read().error is None
+    with pytest.raises(KeyboardInterrupt), set_up_progress.working():
         raise KeyboardInterrupt
-    assert progress.read() is None
+    assert set_up_progress.read() is None
 
 
 def test_two_set_ups_wait_for_each_other(generated: Path) -> None:
     code = "import sys; from pathlib import Path; from env import paths; paths.GENERATED = Path(sys.argv[1])\n"
-    code += "from env.kernel_cache import progress\nwith progress.working(): print('in', flush=True); input()"
+    code += (
+        "from env.kernel_cache import set_up_progress\nwith set_up_progress.working(): print('in', flush=True); input()"
+    )
     command = [sys.executable, "-c", code, str(generated)]
     with subprocess.Popen(command, cwd=paths.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdin and first.stdout and first.stdout.readline() == "in\n"
-        assert progress.read() is not None
+        assert set_up_progress.read() is not None
         command[2] = code.replace("; input()", "")
         with subprocess.Popen(command, cwd=paths.ROOT, stdout=subprocess.PIPE, text=True) as second:
             assert second.stdout and "another one is at work" in second.stdout.readline()
@@ -75,13 +77,13 @@ def test_two_set_ups_wait_for_each_other(generated: Path) -> None:
             first.stdin.flush()
             assert second.stdout.read().endswith("in\n") and second.wait(10) == 0
         first.wait(10)
-    assert not progress.file().exists()
+    assert not set_up_progress.file().exists()
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(set_up_progress.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -110,8 +112,8 @@ def test_an_interrupted_build_goes_on_counting(tmp_path: Path, clock: list[float
     for number, name in enumerate(["liba-1.rmeta", "libb_c-2.so", "libb_c-3.rlib", "main-4"]):
         (deps / name).touch()
         os.utime(deps / name, (number, number))
-    assert progress.built(tmp_path) == ["a", "b_c"] and progress.built(tmp_path, since=1) == ["b_c"]
-    counter = Counter("building", 4, look=lambda: progress.built(tmp_path))
+    assert set_up_progress.built(tmp_path) == ["a", "b_c"] and set_up_progress.built(tmp_path, since=1) == ["b_c"]
+    counter = Counter("building", 4, look=lambda: set_up_progress.built(tmp_path))
     assert counter.progress().done == 2 and counter.seconds_left() is None
     other = tmp_path / "x86_64-unknown-linux-gnu/debug/deps"
     other.mkdir(parents=True)
@@ -126,5 +128,5 @@ def test_a_build_that_no_one_measured_is_counted_only(capsys: pytest.CaptureFixt
     counter = Counter("building", None)
     counter.add("a")
     assert counter.seconds_left() is None and counter.progress().text() == "building: 1 crates"
-    with progress.working(), counter.told(Step("x")):
-        assert progress.read().text() == "building: 1 crates"
+    with set_up_progress.working(), counter.told(Step("x")):
+        assert set_up_progress.read().text() == "building: 1 crates"

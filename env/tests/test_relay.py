@@ -15,9 +15,9 @@ import pytest
 from env import paths
 
 pytest.importorskip("jupyter_client")
-from env.kernel_cache import lock, progress
+from env.kernel_cache import lock, set_up_progress
 from env.relay import help as helping
-from env.relay import memory, output
+from env.relay import memory, printed
 from env.relay.wire import Wire
 from jupyter_client.manager import KernelManager
 from jupyter_client.session import Session
@@ -27,7 +27,7 @@ START = """
 import os, sys, time
 from pathlib import Path
 from env import paths
-from env.relay import NotReadyError, kernel
+from env.relay import NotReadyError, loop
 home = Path(os.environ["HOME_OF_THE_TEST"])
 paths.GENERATED = home
 def start():
@@ -42,7 +42,7 @@ def start():
     program.write_text(f"#!/bin/sh\\nexec {sys.executable} {paths.ENV}/tests/stand_in_kernel.py \\"$@\\"\\n")
     program.chmod(0o755)
     return program, {**os.environ, "EVCXR_TMPDIR": str(folder)}
-kernel.serve(sys.argv[1], start)
+loop.serve(sys.argv[1], start)
 """
 
 
@@ -115,13 +115,13 @@ def page(tmp_path: Path) -> Iterator[Client]:
 
 def test_a_cell_waits_for_the_set_up_and_then_runs_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "GENERATED", tmp_path)
-    with lock.locked(progress.lock_file()):
-        progress.write(progress.Progress("building the crates", 12, 80, 120.0))
+    with lock.locked(set_up_progress.lock_file()):
+        set_up_progress.write(set_up_progress.Progress("building the crates", 12, 80, 120.0))
         client = Client(tmp_path)
         request = client.send("value 7")
         shown = client.until(request, "display_data")[-1][1]
         assert shown["data"]["text/plain"] == "Rust kernel: building the crates: 12 of 80 crates, about 2 minutes"
-        progress.write(progress.Progress("building the crates", 79, 80, 10.0))
+        set_up_progress.write(set_up_progress.Progress("building the crates", 79, 80, 10.0))
         again = client.until(request, "update_display_data")[-1][1]
         assert "79 of 80" in again["data"]["text/plain"]
         assert again["transient"] == shown["transient"]
@@ -148,7 +148,7 @@ def test_a_set_up_that_is_missing_or_failed_is_told_and_asked_again(
     assert "the set-up has not been run\nnext: make setup" in text(client.until(request))
     assert client.reply(request)["status"] == "error"
     assert client.reply(after)["status"] == "aborted"
-    progress.write(progress.Progress("building", error="no network\nnext: connect this machine"))
+    set_up_progress.write(set_up_progress.Progress("building", error="no network\nnext: connect this machine"))
     assert "no network\nnext: connect this machine" in client.run("value 7")
     (tmp_path / "ready").touch()
     assert client.run("value 7") == "7\n"
@@ -158,8 +158,8 @@ def test_a_set_up_that_is_missing_or_failed_is_told_and_asked_again(
 
 def test_stop_ends_a_cell_that_waits_for_the_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "GENERATED", tmp_path)
-    with lock.locked(progress.lock_file()):
-        progress.write(progress.Progress("building the crates", 12, 80, 120.0))
+    with lock.locked(set_up_progress.lock_file()):
+        set_up_progress.write(set_up_progress.Progress("building the crates", 12, 80, 120.0))
         client = Client(tmp_path)
         request = client.send("value 7")
         client.until(request, "display_data")
@@ -175,7 +175,7 @@ def test_stop_ends_a_cell_that_waits_for_the_set_up(tmp_path: Path, monkeypatch:
 def test_what_a_cell_prints_is_cut_and_counted(page: Client) -> None:
     seen = page.until(page.send("print 2300"))
     streamed = "".join(content["text"] for kind, content in seen if kind == "stream")
-    assert streamed.count("\n") == output.LINES
+    assert streamed.count("\n") == printed.LINES
     last = [content["data"]["text/plain"] for kind, content in seen if kind.endswith("display_data")][-1]
     assert last.splitlines()[0] == "… 290 more lines"
     assert last.splitlines()[-1] == "line 2299"
@@ -289,11 +289,11 @@ def test_messages_are_those_of_jupyter() -> None:
 
 def test_compile_errors_lose_their_pale_colours_and_no_word() -> None:
     line = " \x1b[38;5;246m1 │\x1b[0m \x1b[38;5;249ml\x1b[0m\x1b[38;5;249me\x1b[0m\x1b[38;5;54m5\x1b[0m\x1b[38;5;54m6\x1b[0m;"
-    assert output.readable([line]) == [" 1 │ le\x1b[1m56\x1b[0m;"]
+    assert printed.readable([line]) == [" 1 │ le\x1b[1m56\x1b[0m;"]
 
 
 def test_no_import_that_makes_each_start_slower() -> None:
-    code = "import sys, env.relay.kernel; print(json.dumps([m for m in sys.modules if m.split('.')[0] in sys.argv]))"
+    code = "import sys, env.relay.loop; print(json.dumps([m for m in sys.modules if m.split('.')[0] in sys.argv]))"
     names = ["jupyter_client", "ipykernel", "tornado", "asyncio", "traitlets"]
     command = [sys.executable, "-c", f"import json; {code}", *names]
     run = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from env import console, lab, paths
 from env.baselines import bench_cells
-from env.kernel_cache import build, progress, recipe
+from env.kernel_cache import build, recipe, set_up_progress
 from env.setup import __main__ as setup
 from env.setup import nvrtc, python, rust
 
@@ -296,7 +296,7 @@ def test_a_part_that_is_needed_does_and_a_cell_that_waits_is_told(
     monkeypatch.delenv("NVRTC", raising=False)
     assert setup.main() == 1
     assert capsys.readouterr().err == "error: no Rust\nnext: install it\n"
-    found = progress.read()
+    found = set_up_progress.read()
     assert found and found.error == "no Rust\nnext: install it"
 
 

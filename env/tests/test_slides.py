@@ -5,7 +5,7 @@ from __future__ import annotations
 import nbformat
 import pytest
 from env import lab, notebooks, paths
-from env.slides import deck, live, notes, pages, teach
+from env.slides import deck, live, notes, reveal, teach
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 TEXT = """# Notes on 09 · Test
@@ -96,10 +96,10 @@ def test_live_slides_hide_solutions_and_leave_the_lesson_alone(tmp_path, monkeyp
 
 def test_pages_hold_notes_solutions_and_links_between_lessons(tmp_path) -> None:
     one = lesson()
-    page = pages.render(one, None)
+    page = reveal.render(one, None)
     assert page.count("<details>") == 1 and page.index("<details>") < page.index("solved")
     assert 'href="10_vector_add.html"' in page and "paths.md" not in page
-    size = pages.build([one], tmp_path)
+    size = reveal.build([one], tmp_path)
     assert size > 200_000 and {"reveal.js", "notes.js", "slides.js", "book.css"} <= {
         file.name for file in (tmp_path / "static").iterdir()
     }

@@ -12,8 +12,8 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 
 from env.grading import course, restore
 from env.grading.assignment import NOTES
-from env.grading.execute import Graded, Grading
 from env.grading.isolation import Isolation, Limits
+from env.grading.points import Graded, Grading
 
 # What `make grade` has executed before, several at once: by student, assignment and notebook.
 READY: dict[tuple[str, str, str], Graded] = {}

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from env.kernel_cache import progress, recipe
+from env.kernel_cache import recipe, set_up_progress
 from env.relay import CLASS, NotReadyError, memory
 from env.relay import help as helping
 from env.relay.evcxr import RELAY, Evcxr
-from env.relay.output import LINES, Errors, Text, readable
+from env.relay.printed import LINES, Errors, Text, readable
 from env.relay.wire import Message, Wire
 
 if TYPE_CHECKING:
@@ -421,7 +421,12 @@ class Relay:
             self.answer_whole(channel, request, INFO)
         if self.prepared:
             self.begun()
-        if self.evcxr is None and not self.preparing and now - self.looked > LOOK_S and (self.queue or progress.read()):
+        if (
+            self.evcxr is None
+            and not self.preparing
+            and now - self.looked > LOOK_S
+            and (self.queue or set_up_progress.read())
+        ):
             self.begin()
         elif self.evcxr and self.evcxr.answered and not self.evcxr.published and now - self.looked > LOOK_S:
             self.looked = now
@@ -473,7 +478,7 @@ class Relay:
         """The cell at the queue's head waits for a set-up that is at work; else it ends with the reason."""
         if not self.queue:
             return
-        request, found = self.queue[0], progress.read()
+        request, found = self.queue[0], set_up_progress.read()
         if found is None or found.error:
             self.waiting = None
             self.queue.popleft()

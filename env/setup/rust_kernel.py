@@ -10,7 +10,7 @@ from pathlib import Path
 from env import paths
 from env.command import run
 from env.console import Step, ToolError
-from env.kernel_cache.progress import Counter, built
+from env.kernel_cache.set_up_progress import Counter, built
 from env.setup import kernel_asset
 from env.setup import prebuilt as bundle
 from env.setup.kernel_asset import PROGRAM

@@ -8,8 +8,8 @@ import time
 from env import paths
 from env.command import run
 from env.console import Step, ToolError, say
-from env.kernel_cache import progress, recipe
-from env.kernel_cache.progress import Counter
+from env.kernel_cache import recipe, set_up_progress
+from env.kernel_cache.set_up_progress import Counter
 from env.setup.rust import Toolchain, check_linker
 
 # It looks, and prints a table, at once either way: what computes, `make train-cpu` and others, build one of their own.
@@ -30,7 +30,7 @@ def program(rust: Toolchain, quiet: bool = False) -> None:
     step.begin("building `gpulab verify`")
     began = time.time()
     total = len(rust.crates("gpulab-cli")) or None
-    counter = Counter("building `gpulab verify`", total, look=lambda: progress.built(paths.TARGET, began))
+    counter = Counter("building `gpulab verify`", total, look=lambda: set_up_progress.built(paths.TARGET, began))
     with counter.told(step, kernels=False):
         run(
             ["cargo", "build", "--release", "-p", "gpulab-cli", "--bin", "gpulab"],
