@@ -215,7 +215,7 @@ impl GptOperators {
         Ok([q, k, v])
     }
 
-    /// The way back of [`GptOperators::to_heads`], for the gradients.
+    /// The inverse of [`GptOperators::to_heads`], for the gradients.
     ///
     /// # Errors
     /// As [`GptOperators::to_heads`].
@@ -238,7 +238,7 @@ impl GptOperators {
         self.moved("lora_gather", o, length)
     }
 
-    /// The way back of [`GptOperators::gather`].
+    /// The inverse of [`GptOperators::gather`].
     ///
     /// # Errors
     /// As [`GptOperators::to_heads`].
