@@ -236,6 +236,8 @@ fn transfer(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bo
     let (bytes, count, signed) = (ty.bytes() as u8, lanes, ty.signed());
     let words = bytes == 4 && rows.iter().flatten().all(|row| !row.wide && !row.short);
     let span = Measured { number: 0, stale: true };
-    let transfer = Transfer { address, bytes, count, signed, strong, release, rows, words, span, home: ANYWHERE };
+    let shared_word = rows[0].filter(|_| words && count == 1 && address.space == Space::Shared).map(|row| row.slot);
+    let home = ANYWHERE;
+    let transfer = Transfer { address, bytes, count, signed, strong, release, rows, words, home, span, shared_word };
     Ok(if load { Op::Load(Box::new(transfer)) } else { Op::Store(Box::new(transfer)) })
 }

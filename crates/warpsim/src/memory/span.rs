@@ -83,6 +83,23 @@ impl Span {
         self.width = u64::from(high - low);
     }
 
+    /// Whether a row has the distances that were measured, in all lanes: then it is measured. Loops move pointers, or go through
+    /// the same ones again.
+    #[inline(always)]
+    pub fn moved<T: Copy>(&mut self, row: &[T; LANES], wide: impl Fn(T) -> u64) -> bool {
+        let lowest = wide(row[0]).wrapping_sub(u64::from(self.distance[0]));
+        let mut differ = 0;
+        for i in 0..LANES {
+            differ |= wide(row[i]).wrapping_sub(lowest) ^ u64::from(self.distance[i]);
+        }
+        // Addresses too far apart have left no distances.
+        let same = differ == 0 && self.width != u64::MAX;
+        if same {
+            self.lowest = lowest;
+        }
+        same
+    }
+
     /// The lowest address.
     #[inline(always)]
     pub fn lowest(&self) -> u64 {
@@ -154,5 +171,45 @@ fn piece(distance: &[u32; LANES], at: usize) -> Piece {
         (0, _) => Piece::Step,
         (_, 0) => Piece::Same,
         _ => Piece::Any,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LANES, Span};
+
+    fn measured(row: &[u64; LANES]) -> Span {
+        let mut span = Span::default();
+        span.measure(row, u32::MAX, |x| x);
+        span
+    }
+
+    #[test]
+    fn a_pointer_that_moves_keeps_its_distances() {
+        let row: [u64; LANES] = std::array::from_fn(|i| 4096 + 12 * i as u64);
+        let mut span = measured(&row);
+        // Up, down, and across a limit of 32 bits.
+        for start in [8192, 16, (1 << 32) - 100] {
+            let moved = row.map(|at| at - 4096 + start);
+            assert!(span.moved(&moved, |x| x));
+            let fresh = measured(&moved);
+            assert_eq!((span.lowest(), span.width(), span.distance()), (start, fresh.width(), fresh.distance()));
+        }
+    }
+
+    #[test]
+    fn another_shape_is_measured_anew() {
+        let row: [u64; LANES] = std::array::from_fn(|i| 4096 + 4 * i as u64);
+        let mut span = measured(&row);
+        let lane = |at: usize, by: u64| {
+            let mut other = row;
+            other[at] = other[at].wrapping_add(by);
+            other
+        };
+        for other in [lane(0, 4), lane(31, 4), lane(7, 1 << 32), lane(9, 1 << 63)] {
+            assert!(!span.moved(&other, |x| x));
+            assert_eq!(span.lowest(), 4096, "nothing is changed");
+        }
+        assert!(!measured(&lane(9, 1 << 40)).moved(&[4096; LANES], |x| x), "too far apart has no distances");
     }
 }

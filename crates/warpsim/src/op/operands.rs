@@ -112,10 +112,12 @@ pub struct Transfer {
     pub home: Home,
     /// Which of the warp's spans holds the addresses of the base row, and whether that must be measured first.
     pub span: Measured,
+    /// The row of the one word, if it is in shared memory.
+    pub shared_word: Option<Slot>,
 }
 
 /// Spans that a warp keeps.
-pub const SPANS: usize = 4;
+pub const SPANS: usize = 8;
 
 /// Where a transfer finds the span of its base row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

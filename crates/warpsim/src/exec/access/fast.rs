@@ -6,7 +6,7 @@ use crate::exec::checks::check;
 use crate::exec::checks::shadow::Shadow;
 use crate::exec::values::lanes::{LANES, Row, each};
 use crate::memory::{Lanes, PIECE, Piece, Span, from_generic};
-use crate::op::Transfer;
+use crate::op::{SPANS, Slot, Transfer};
 use crate::ptx::types::Space;
 use crate::traffic::{sectors, wavefronts};
 
@@ -20,18 +20,66 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
     t: &Transfer,
     mask: u32,
 ) -> bool {
-    let named = t.address.space;
-    let (lanes, span) = &mut warp.spans[t.span.number as usize];
+    let (lanes, span) = &mut warp.spans[t.span.number as usize % SPANS];
     // Lanes that go their own ways for a while share the spans.
     if t.span.stale || *lanes != mask {
-        let slot = t.address.base.slot as usize;
+        let (slot, whole) = (t.address.base.slot as usize, *lanes & mask == u32::MAX);
         *lanes = mask;
-        match t.address.base.wide {
-            true => span.measure(&warp.wide[slot], mask, |x| x),
-            false => span.measure(&warp.narrow[slot], mask, u64::from),
+        if t.address.base.wide {
+            let row = &warp.wide[slot];
+            if !(whole && span.moved(row, |x| x)) {
+                span.measure(row, mask, |x| x);
+            }
+        } else {
+            let row = &warp.narrow[slot];
+            if !(whole && span.moved(row, u64::from)) {
+                span.measure(row, mask, u64::from);
+            }
         }
     }
-    let span = &*span;
+    match t.shared_word {
+        Some(row) if mask == u32::MAX && env.shadow.is_none() => shared_word::<LOAD, COUNT>(env, warp, pc, t, row),
+        _ => spanned::<LOAD, COUNT>(env, warp, pc, t, mask),
+    }
+}
+
+/// A word of each lane of a whole warp, in shared memory that no check looks at: what inner loops are full of.
+#[inline(always)]
+fn shared_word<const LOAD: bool, const COUNT: bool>(
+    env: &mut Env,
+    warp: &mut Warp,
+    pc: u32,
+    t: &Transfer,
+    row: Slot,
+) -> bool {
+    let span = &warp.spans[t.span.number as usize % SPANS].1;
+    let lowest = span.lowest().wrapping_add_signed(t.address.offset);
+    let Some(words) = Lanes::alone(&mut env.shared, span, lowest, 4) else { return false };
+    if !at_home(Space::Shared, t.home, lowest, span.width() + 4) {
+        return false;
+    }
+    let row = &mut warp.narrow[row as usize];
+    match LOAD {
+        true => words.load_words(0, u32::MAX, row),
+        false => words.store_words(0, u32::MAX, row),
+    }
+    if COUNT {
+        count::<LOAD>(env, pc, (Space::Shared, Space::Shared), (span, lowest), u32::MAX, 4);
+    }
+    true
+}
+
+/// Any access, once its span is known.
+#[inline(always)]
+fn spanned<const LOAD: bool, const COUNT: bool>(
+    env: &mut Env,
+    warp: &mut Warp,
+    pc: u32,
+    t: &Transfer,
+    mask: u32,
+) -> bool {
+    let named = t.address.space;
+    let span = &warp.spans[t.span.number as usize % SPANS].1;
     let size = u64::from(t.bytes) * u64::from(t.count);
     let (space, lowest) = match (named, span.lowest().wrapping_add_signed(t.address.offset)) {
         (Space::Generic, lowest) => {
@@ -205,9 +253,12 @@ fn count<const LOAD: bool>(
         }
         Space::Shared => {
             // Words less than 32 apart share a bank only with themselves.
-            let near = size <= 4 && (lowest % 4 + span.width()) / 4 < 32;
-            let (waves, least) = if near { (1, 1) } else { wavefronts::<LOAD>(&addresses(), mask, size) };
             tally.shared += 1;
+            if size <= 4 && (lowest % 4 + span.width()) / 4 < 32 {
+                tally.wavefronts += 1;
+                return;
+            }
+            let (waves, least) = wavefronts::<LOAD>(&addresses(), mask, size);
             tally.wavefronts += waves;
             tally.conflicts += waves - least;
         }

@@ -15,7 +15,7 @@ use crate::exec::values::float;
 use crate::exec::values::lanes::{LANES, each, map1, unary};
 use crate::finding::Kind;
 use crate::memory::window;
-use crate::op::{Bin, Convert, Engine, FloatMode, Logic, Op};
+use crate::op::{Bin, Convert, Engine, FloatMode, Logic, Op, Transfer};
 use crate::ptx::types::{Space, Type};
 
 /// Why a warp stopped running.
@@ -62,7 +62,7 @@ pub fn step(env: &mut Env, warp: &mut Warp) -> Stop {
 /// The interpreter loop.
 #[inline(always)]
 pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
-    let kernel = env.machine.kernel;
+    let code = &env.machine.kernel.code[..];
     for _ in 0..turn {
         if warp.now.pc == warp.now.meet {
             warp.next_lanes();
@@ -72,7 +72,7 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
         }
         let pc = warp.now.pc;
         let active = warp.now.mask;
-        let instruction = &kernel.code[pc as usize];
+        let instruction = &code[pc as usize];
         let mask = instruction.guard.map_or(active, |guard| warp.pred(guard) & active);
         if COUNT {
             let tally = &mut env.tally[pc as usize];
@@ -80,42 +80,42 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
             tally.lanes += u64::from(active.count_ones());
         }
         env.steps += 1;
-        let ends = |at: u32| matches!(kernel.code[at as usize].op, Op::Exit);
-        if let Op::Branch { target, reconverge } = instruction.op {
-            if mask == active {
-                warp.now.pc = target;
-            } else if mask == 0 {
-                warp.now.pc += 1;
-            } else {
-                if COUNT {
-                    env.tally[pc as usize].requests += 1;
-                }
-                warp.part(ends, mask, target, reconverge);
-            }
-            continue;
-        }
+        warp.now.pc = pc + 1;
+        // A branch that no lane takes goes on, too.
         if mask == 0 {
-            warp.now.pc += 1;
             continue;
         }
-        if let Op::BranchTable { index, targets, reconverge } = &instruction.op {
-            match warp.spread(ends, *index, targets, *reconverge) {
-                Ok(parted) => env.tally[pc as usize].requests += u64::from(parted),
-                Err(lane) => {
-                    let message = "a jump by table (a `switch`, a call through a pointer) goes to no place \
-                                   of its table; next: look at the value or the pointer that picks the place"
-                        .into();
-                    env.note(Kind::OutOfBounds, pc, warp.first + lane, None, message);
-                    return Stop::Fault;
-                }
-            }
-            continue;
-        }
-        warp.now.pc += 1;
         if instruction.sums != 0 && env.machine.checks {
             crate::exec::checks::sums::look(env, warp, pc);
         }
+        let ends = |at: u32| matches!(code[at as usize].op, Op::Exit);
         match &instruction.op {
+            // What inner loops are made of is told apart by one jump.
+            Op::Load(t) => transfer::<true, COUNT>(env, warp, pc, t, mask),
+            Op::Store(t) => transfer::<false, COUNT>(env, warp, pc, t, mask),
+            Op::Bin32 { f, d, a, b } => alu32::bin(&mut warp.narrow, mask, *f, *d, *a, *b),
+            Op::Tri32 { f, d, a, b, c } => alu32::tri(&mut warp.narrow, mask, *f, *d, [*a, *b, *c]),
+            Op::Branch { target, .. } if mask == active => warp.now.pc = *target,
+            Op::Branch { target, reconverge } => {
+                if COUNT {
+                    env.tally[pc as usize].requests += 1;
+                }
+                warp.now.pc = pc;
+                warp.part(ends, mask, *target, *reconverge);
+            }
+            Op::BranchTable { index, targets, reconverge } => {
+                warp.now.pc = pc;
+                match warp.spread(ends, *index, targets, *reconverge) {
+                    Ok(parted) => env.tally[pc as usize].requests += u64::from(parted),
+                    Err(lane) => {
+                        let message = "a jump by table (a `switch`, a call through a pointer) goes to no place \
+                                       of its table; next: look at the value or the pointer that picks the place"
+                            .into();
+                        env.note(Kind::OutOfBounds, pc, warp.first + lane, None, message);
+                        return Stop::Fault;
+                    }
+                }
+            }
             Op::Exit => {
                 warp.live &= !mask;
                 warp.now.mask &= !mask;
@@ -180,7 +180,7 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
                         }
                     }
                 } else {
-                    execute::<COUNT>(env, warp, pc, op, mask);
+                    execute(env, warp, pc, op, mask);
                 }
             }
         }
@@ -188,21 +188,17 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
     Stop::Turn
 }
 
+/// A load or a store, by the shortest way that is right for it.
 #[inline(always)]
-fn execute<const COUNT: bool>(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) {
+fn transfer<const LOAD: bool, const COUNT: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &Transfer, mask: u32) {
+    if !fast::transfer::<LOAD, COUNT>(env, warp, pc, t, mask) {
+        memory::transfer::<LOAD>(env, warp, pc, t, mask);
+    }
+}
+
+#[inline(always)]
+fn execute(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) {
     match *op {
-        Op::Load(ref t) => {
-            if !fast::transfer::<true, COUNT>(env, warp, pc, t, mask) {
-                memory::transfer::<true>(env, warp, pc, t, mask);
-            }
-        }
-        Op::Store(ref t) => {
-            if !fast::transfer::<false, COUNT>(env, warp, pc, t, mask) {
-                memory::transfer::<false>(env, warp, pc, t, mask);
-            }
-        }
-        Op::Bin32 { f, d, a, b } => alu32::bin(&mut warp.narrow, mask, f, d, a, b),
-        Op::Tri32 { f, d, a, b, c } => alu32::tri(&mut warp.narrow, mask, f, d, [a, b, c]),
         Op::Bin64 { f: f @ (Bin::Shl | Bin::Shr { .. }), d, a, b } => {
             alu64::shift(&mut warp.wide, &warp.narrow[b as usize], mask, f, d, a);
         }
