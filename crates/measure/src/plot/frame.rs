@@ -96,28 +96,51 @@ pub(super) fn log_ticks(min: f64, max: f64) -> Vec<f64> {
         return tens.iter().copied().step_by(tens.len().div_ceil(9)).collect();
     }
     let finer: Vec<f64> = decades.flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * power(e))).filter(inside).collect();
-    if finer.len() >= 3 { finer } else { linear_ticks(min, max, 4) }
+    if finer.len() >= 3 {
+        return finer;
+    }
+    let even = linear_ticks(min, max, 4);
+    if even.len() >= 3 { even } else { linear_ticks(min, max, 7) }
 }
 
-/// Ticks of a size axis: powers of two, at most nine, or the sizes themselves where a short axis holds fewer than two.
+/// Ticks of a size axis: the sizes themselves where these are a decimal series, such as 10, 100, 1000 or 5, 10, 20; else
+/// powers of two, at most nine. Where a short axis holds fewer than two of these, again the sizes; fewer than three, and sizes
+/// that are no whole numbers: round steps.
 pub(super) fn size_ticks(min: f64, max: f64, sizes: &[f64]) -> Vec<f64> {
-    let (first, last) = (min.log2().ceil() as i32, max.log2().floor() as i32);
-    let step = ((last - first + 1).max(1) as usize).div_ceil(9);
-    let ticks: Vec<f64> = (first..=last).filter(|e| e.rem_euclid(step as i32) == 0).map(|e| 2f64.powi(e)).collect();
-    if ticks.len() >= 2 || sizes.len() > 6 {
-        return ticks;
-    }
     let mut own = sizes.to_vec();
     own.sort_by(f64::total_cmp);
     own.dedup();
-    own
+    if (3..=9).contains(&own.len())
+        && own.iter().all(|size| is_decimal(*size))
+        && !own.iter().all(|size| is_binary(*size))
+    {
+        return own;
+    }
+    let (first, last) = (min.log2().ceil() as i32, max.log2().floor() as i32);
+    let step = ((last - first + 1).max(1) as usize).div_ceil(9);
+    let ticks: Vec<f64> = (first..=last).filter(|e| e.rem_euclid(step as i32) == 0).map(|e| 2f64.powi(e)).collect();
+    match ticks.len() {
+        0..=2 if own.iter().any(|size| size.fract() != 0.0) => linear_ticks(min, max, 6),
+        0 | 1 if own.len() <= 6 => own,
+        _ => ticks,
+    }
+}
+
+/// Whether a size is 1, 2 or 5 times a power of ten.
+fn is_decimal(size: f64) -> bool {
+    let power = 10f64.powf((size.log10() + 1e-9).floor());
+    [1.0, 2.0, 5.0].iter().any(|first| (size / power - first).abs() < 1e-9)
+}
+
+fn is_binary(size: f64) -> bool {
+    size.log2().fract() == 0.0
 }
 
 /// About `count` round steps from `min` to `max`, both ends included where they are round.
 pub(super) fn linear_ticks(min: f64, max: f64, count: usize) -> Vec<f64> {
     let rough = (max - min) / count as f64;
     let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|s| *s >= rough * 0.999).unwrap_or(rough);
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|s| *s >= rough * 0.9).unwrap_or(rough);
     let first = (min / step - 1e-9).ceil() as i64;
     let last = (max / step + 1e-9).floor() as i64;
     (first..=last).map(|n| n as f64 * step).collect()
@@ -397,6 +420,8 @@ mod tests {
         assert_eq!(log_ticks(0.0008, 150.0), [0.001, 0.01, 0.1, 1.0, 10.0, 100.0]);
         assert_eq!(log_ticks(9.0, 110.0), [10.0, 20.0, 50.0, 100.0]);
         assert!(log_ticks(1e-12, 1e12).len() <= 9);
+        // Less than a decade with two of 1, 2 and 5 in it.
+        assert_eq!(log_ticks(270.0, 1250.0), [400.0, 600.0, 800.0, 1000.0, 1200.0]);
         let (min, max) = log_range(4200.0, 4300.0, 4.0);
         assert!(max / min >= 4.0 && log_ticks(min, max).len() >= 2, "{:?}", log_ticks(min, max));
     }
@@ -407,6 +432,18 @@ mod tests {
         let ticks = size_ticks(1.0, 2f64.powi(30), &[]);
         assert!(ticks.len() <= 9 && ticks.contains(&1048576.0), "{ticks:?}");
         assert_eq!(size_ticks(700.0, 1000.0, &[900.0, 720.0, 900.0]), [720.0, 900.0]);
+        assert_eq!(size_ticks(0.9, 9.0, &[1.0, 2.0, 8.0]), [1.0, 2.0, 4.0, 8.0]);
+        // Bits per weight, say.
+        assert_eq!(size_ticks(3.2, 8.8, &[3.4, 4.3, 8.5]), [4.0, 5.0, 6.0, 7.0, 8.0]);
+    }
+
+    #[test]
+    fn sizes_of_a_decimal_series_are_the_ticks() {
+        assert_eq!(size_ticks(9e3, 1.1e7, &[1e6, 1e4, 1e5, 1e7, 1e4]), [1e4, 1e5, 1e6, 1e7]);
+        assert_eq!(size_ticks(0.4, 110.0, &[0.5, 1.0, 2.0, 5.0, 100.0]), [0.5, 1.0, 2.0, 5.0, 100.0]);
+        // One that is none, and 2^k alone.
+        assert!(size_ticks(9.0, 3000.0, &[10.0, 100.0, 3000.0]).contains(&1024.0));
+        assert_eq!(size_ticks(0.9, 2.2, &[1.0, 2.0, 1.0]), [1.0, 2.0]);
     }
 
     #[test]

@@ -168,13 +168,18 @@ fn pool(canvas: &mut Canvas<'_>, chart: &MemoryChart, columns: &Columns, top: f6
         canvas.describe(format!("{step}: used {} MiB, reserved {} MiB", short(*used), short(*reserved)));
         let x = columns.middle(n);
         let apart = y.at(*used) - y.at(*reserved);
+        // Above its line where the gap to the other line holds it, else below, inside the area, if that is high enough. Where
+        // neither has room, both stand above the upper line, in the order of the lines.
+        let (over, under) = (y.at(*reserved) - 10.0, y.start - y.at(*used) >= 24.0);
+        let (of_reserved, of_used) = match used == reserved || apart > 24.0 {
+            true => (over, y.at(*used) - 10.0),
+            false if under => (over, y.at(*used) + 13.0),
+            false => (over - LINE + 2.0, over),
+        };
         if used != reserved {
-            canvas.text(&short(*reserved), (x, y.at(*reserved) - 10.0), Align::Middle);
+            canvas.text(&short(*reserved), (x, of_reserved), Align::Middle);
         }
-        // Above its line where the gap to the other line holds it, else below, inside the area, if that is high enough.
-        let above = used == reserved || apart > 24.0 || y.start - y.at(*used) < 24.0;
-        let middle = if above { y.at(*used) - 10.0 } else { y.at(*used) + 13.0 };
-        canvas.text(&short(*used), (x, middle), Align::Middle);
+        canvas.text(&short(*used), (x, of_used), Align::Middle);
     }
     for (guess, marker, share) in guesses {
         let Some((label, values)) = guess else {

@@ -38,7 +38,9 @@ pub struct SizeChart {
     pub(super) in_bytes: bool,
     pub(super) crossover: bool,
     pub(super) linear: bool,
+    pub(super) from: f64,
     pub(super) linear_sizes: bool,
+    pub(super) points: bool,
     pub(super) ceilings: Vec<(String, f64)>,
     pub(super) sizes: Vec<(String, f64)>,
     pub(super) values: Vec<(String, f64)>,
@@ -122,9 +124,44 @@ impl SizeChart {
         self
     }
 
+    /// As [`SizeChart::linear`], but the axis begins at `start`, in the chart's unit, and its label says so: for values whose
+    /// differences would be lost on an axis from zero. Where a value lies below `start`, the axis begins at zero.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpulab_measure::measurement::{Backend, Measurement, Summary};
+    /// use gpulab_measure::plot;
+    /// let row = |n: usize, right: f64| Measurement::new("right", Backend::Cpu, n, "accuracy", "%", Summary::of(&[right]));
+    /// let svg = plot::over_size(&[row(1, 91.0), row(2, 94.0)]).linear_from(90.0).draw().svg();
+    /// assert!(svg.contains("accuracy (%, axis starts at 90)"));
+    /// ```
+    pub fn linear_from(mut self, start: f64) -> SizeChart {
+        (self.linear, self.from) = (true, start);
+        self
+    }
+
     /// The sizes' axis begins at zero and is not logarithmic: for shares, and for sizes that lie close together.
     pub fn linear_sizes(mut self) -> SizeChart {
         self.linear_sizes = true;
+        self
+    }
+
+    /// Dots without lines, for sizes that have no order, such as seeds: each size has a place and a label of its own, and a thin
+    /// upright line joins what was measured at one size.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpulab_measure::measurement::{Backend, Measurement, Summary};
+    /// use gpulab_measure::plot;
+    /// let row = |name: &str, seed: usize, right: f64| {
+    ///     Measurement::new(name, Backend::Cpu, seed, "accuracy", "%", Summary::of(&[right]))
+    /// };
+    /// let rows = [row("SGD", 1, 91.0), row("AdamW", 1, 94.0), row("SGD", 2, 90.0), row("AdamW", 2, 93.0)];
+    /// let chart = plot::over_size(&rows).x_label("seed").points().linear_from(80.0);
+    /// assert!(chart.draw().svg().contains("seed"));
+    /// ```
+    pub fn points(mut self) -> SizeChart {
+        self.points = true;
         self
     }
 
@@ -148,6 +185,8 @@ const HEIGHT: f64 = 330.0;
 const PREDICTION: Pen = Pen::solid(INK, 1.6).dash(LONG);
 const CEILING: Pen = Pen::solid(INK, 1.6).dash(DASHED);
 const CROSSING: Pen = Pen::solid(INK, 1.4).dash(DOTTED);
+/// Joins the dots of one size, where curves have no lines.
+const STEM: Pen = Pen::solid(INK, 1.2).alpha(0.45);
 /// Marks farther than this factor from all points are named in a note: drawn, they would squeeze the curves.
 const FAR: f64 = 100.0;
 
@@ -257,13 +296,34 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     let (x_min, x_max) = span(spots().map(|spot| spot.size).chain(marks.upright.iter().map(|mark| mark.0)));
     let (y_min, y_max) =
         span(spots().flat_map(|spot| [spot.low, spot.high]).chain(marks.level.iter().map(|mark| mark.0)));
-    let (x_min, x_max) = if chart.linear_sizes { (0.0, x_max * 1.03) } else { log_range(x_min, x_max, 2.0) };
-    let (y_min, y_max) = if chart.linear { (0.0, y_max * 1.05) } else { log_range(y_min, y_max, 5.0) };
+    let mut sizes: Vec<f64> = spots().map(|spot| spot.size).collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    let (x_min, x_max) = if chart.points {
+        // As much room beside the outer sizes as half of what lies between two.
+        let half = (x_max - x_min).max(1.0) / 2.0 / (sizes.len().max(2) - 1) as f64;
+        (x_min - half, x_max + half)
+    } else if chart.linear_sizes {
+        (0.0, x_max * 1.03)
+    } else {
+        log_range(x_min, x_max, 2.0)
+    };
+    let start = axis_start(chart);
+    let (y_min, y_max) = match chart.linear {
+        true => (start, (y_max + (y_max - start) * 0.05).max(start * 1.05)),
+        false => log_range(y_min, y_max, 5.0),
+    };
 
     let y_values = if chart.linear { linear_ticks(y_min, y_max, 5) } else { log_ticks(y_min, y_max) };
     let y_labels: Vec<String> = y_values.iter().map(|value| number(*value)).collect();
     let left = MARGIN + label_room(&y_labels) + 8.0;
-    let x = Scale { log: !chart.linear_sizes, min: x_min, max: x_max, start: left, end: WIDTH - MARGIN - 6.0 };
+    let x = Scale {
+        log: !chart.linear_sizes && !chart.points,
+        min: x_min,
+        max: x_max,
+        start: left,
+        end: WIDTH - MARGIN - 6.0,
+    };
 
     // Above the frame: the axis label, and the flags of the vertical lines.
     let poles: Vec<Flag> =
@@ -276,17 +336,19 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
 
     canvas.text(&y_label(chart), (MARGIN, row(rows)), Align::Left);
     y_axis(canvas, &x, &ticks(&y, &y_values, number));
-    let sizes: Vec<f64> = spots().map(|spot| spot.size).collect();
-    let x_values = match chart.linear_sizes {
-        true => linear_ticks(x_min, x_max, 10),
-        false => size_ticks(x_min, x_max, &sizes),
+    let x_values = if chart.points {
+        sizes.clone()
+    } else if chart.linear_sizes {
+        linear_ticks(x_min, x_max, 10)
+    } else {
+        size_ticks(x_min, x_max, &sizes)
     };
     let x_ticks = ticks(&x, &x_values, |value| size(value, chart.in_bytes));
     let below = x_axis(canvas, top, y.start, &x_ticks);
     canvas.path(&[(x.start, y.end), (x.start, y.start), (x.end, y.start)], &AXIS);
 
     let place = |spot: &Spot, value: f64| (x.at(spot.size), y.at(value));
-    for curve in curves.iter().filter(|curve| curve.spots.len() > 1) {
+    for curve in curves.iter().filter(|curve| curve.spots.len() > 1 && !chart.points) {
         let mut band: Vec<Point> = curve.spots.iter().map(|spot| place(spot, spot.high)).collect();
         band.extend(curve.spots.iter().rev().map(|spot| place(spot, spot.low)));
         canvas.polygon(&band, color(curve.color), 0.2);
@@ -299,9 +361,16 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
         canvas.text(text, (place.x, row(place.row)), place.align);
         lines.push(vec![(flag.x, y.end), (flag.x, y.start)]);
     }
+    for size in sizes.iter().filter(|_| chart.points) {
+        let heights = spots().filter(|spot| spot.size == *size).map(|spot| y.at(spot.mid));
+        let (low, high) = heights.fold((f64::MIN, f64::MAX), |(low, high), at| (low.max(at), high.min(at)));
+        canvas.line((x.at(*size), low), (x.at(*size), high), &STEM);
+    }
     for curve in curves {
         let line: Vec<Point> = curve.spots.iter().map(|spot| place(spot, spot.mid)).collect();
-        canvas.path(&line, &curve_pen(curve));
+        if !chart.points {
+            canvas.path(&line, &curve_pen(curve));
+        }
         let points = curve
             .spots
             .iter()
@@ -311,7 +380,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     }
     for (n, curve) in curves.iter().enumerate() {
         for spot in &curve.spots {
-            if curve.spots.len() == 1 {
+            if curve.spots.len() == 1 || chart.points {
                 canvas.line(place(spot, spot.low), place(spot, spot.high), &Pen::solid(color(curve.color), 2.0));
             }
             canvas.marker(marker(n), place(spot, spot.mid), color(curve.color), curve.recorded);
@@ -329,8 +398,15 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
         canvas.text(text, (left, middle), Align::Left);
     }
     let x_label = if chart.x_label.is_empty() { "size" } else { &chart.x_label };
-    let scale = if chart.linear_sizes { "" } else { " (log scale)" };
+    let scale = if x.log { " (log scale)" } else { "" };
     x_name(canvas, &x, below, &format!("{x_label}{scale}"))
+}
+
+/// Where the metric's axis begins, where it is linear: as asked, or at zero where that would hide a value.
+fn axis_start(chart: &SizeChart) -> f64 {
+    let lowest = chart.data.curves.iter().flat_map(|curve| &curve.spots).map(|spot| spot.low).fold(f64::MAX, f64::min);
+    let marks = chart.values.iter().chain(&chart.ceilings).map(|mark| mark.1).filter(|value| fits_log(*value));
+    if chart.from > 0.0 && marks.fold(lowest, f64::min) >= chart.from { chart.from } else { 0.0 }
 }
 
 /// `time (ms, log scale), lower is faster`.
@@ -341,8 +417,12 @@ fn y_label(chart: &SizeChart) -> String {
         Some(false) => "; lower is faster",
         None => "",
     };
-    let scale = if chart.linear { "" } else { "log scale" };
-    let parts: Vec<&str> = [&chart.data.unit, scale].into_iter().filter(|part| !part.is_empty()).collect();
+    let scale = match (chart.linear, axis_start(chart)) {
+        (false, _) => "log scale".to_string(),
+        (true, 0.0) => String::new(),
+        (true, start) => format!("axis starts at {}", number(start)),
+    };
+    let parts: Vec<&str> = [chart.data.unit.as_str(), &scale].into_iter().filter(|part| !part.is_empty()).collect();
     match format!("{}{better}", parts.join(", ")).trim_start_matches("; ") {
         "" => name.clone(),
         said => format!("{name} ({said})"),
@@ -355,10 +435,13 @@ fn curve_pen(curve: &Curve) -> Pen {
 
 fn entries(chart: &SizeChart) -> Vec<(Sample, String)> {
     let curves = chart.data.curves.iter().enumerate();
-    let mut entries: Vec<(Sample, String)> = curves
-        .map(|(n, curve)| (Sample::Line(curve_pen(curve), marker(n), curve.recorded), curve.label.clone()))
-        .collect();
-    let mut spots = chart.data.curves.iter().filter(|curve| curve.spots.len() > 1).flat_map(|curve| &curve.spots);
+    let lone = |curve: &Curve| chart.points || curve.spots.len() == 1;
+    let sample = |n: usize, curve: &Curve| match lone(curve) {
+        true => Sample::Marker(marker(n), color(curve.color), curve.recorded),
+        false => Sample::Line(curve_pen(curve), marker(n), curve.recorded),
+    };
+    let mut entries: Vec<(Sample, String)> = curves.map(|(n, curve)| (sample(n, curve), curve.label.clone())).collect();
+    let mut spots = chart.data.curves.iter().filter(|curve| !lone(curve)).flat_map(|curve| &curve.spots);
     if spots.any(|spot| spot.high > spot.low) {
         entries.push((Sample::Box((127, 127, 127), 0.2), "band: p10 to p90 of the samples".to_string()));
     }

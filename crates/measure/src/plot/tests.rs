@@ -307,3 +307,69 @@ fn a_share_has_an_axis_from_zero() {
     assert!(svg.contains("accuracy (%)") && svg.lines().any(|text| text == "0"), "{svg}");
     assert!(over_size(&rows).draw().svg().contains("accuracy (%, log scale)"));
 }
+
+#[test]
+fn an_axis_that_does_not_start_at_zero_says_so_and_hides_no_value() {
+    let row = |n: usize, right: f64| Measurement::new("right", Backend::Cpu, n, "accuracy", "%", Summary::of(&[right]));
+    let rows = [row(100, 91.0), row(1000, 96.0)];
+    let svg = over_size(&rows).linear_from(90.0).draw().svg();
+    assert!(svg.contains("accuracy (%, axis starts at 90)") && svg.lines().any(|text| text == "90"), "{svg}");
+    assert!(!svg.lines().any(|text| text == "0"), "{svg}");
+    let lower = [
+        over_size(&[row(100, 89.0), row(1000, 96.0)]).linear_from(90.0),
+        over_size(&rows).linear_from(90.0).prediction_value("guess", 50.0),
+    ];
+    for svg in lower.map(|chart| chart.draw().svg()) {
+        assert!(svg.contains("accuracy (%)") && svg.lines().any(|text| text == "0"), "{svg}");
+    }
+    assert!(over_size(&rows).linear_from(90.0).prediction_value("guess", None).draw().svg().contains("starts at 90"));
+    // All values where the axis starts.
+    let flat = over_size(&[row(1, 90.0), row(2, 90.0)]).linear_from(90.0).draw().svg();
+    assert!(!flat.contains("NaN"), "{flat}");
+}
+
+#[test]
+fn points_have_no_lines_and_each_size_has_a_tick() {
+    let row = |name: &str, seed: usize, right: f64| {
+        Measurement::new(name, Backend::Cpu, seed, "accuracy", "%", Summary::of(&[right]))
+    };
+    let rows: Vec<Measurement> =
+        [3, 1, 7].iter().flat_map(|&seed| [row("one", seed, 60.0 + seed as f64), row("other", seed, 70.0)]).collect();
+    let lines = over_size(&rows).x_label("seed").linear().linear_sizes();
+    let points = lines.clone().points();
+    let (with, without) = (lines.draw().svg(), points.draw().svg());
+    for seed in ["1", "3", "7"] {
+        assert!(without.lines().any(|text| text == seed), "{seed}: {without}");
+    }
+    assert!(!without.lines().any(|text| text == "5") && without.contains("seed") && !without.contains("log scale"));
+    let joints = |svg: &str| svg.matches("<polyline").count() + svg.matches("<path").count();
+    assert!(joints(&without) < joints(&with), "{without}");
+    assert!(over_size(&[row("one", 5, 60.0)]).points().draw().svg().contains("</svg>"));
+}
+
+#[test]
+fn a_lone_lane_is_not_repeated_in_the_legend() {
+    let of = |lane: &str| -> Vec<Span> {
+        let short = |n: usize| Span::new(lane, &"k".repeat(n + 60), n as f64, n as f64 + 0.01);
+        (0..30).map(short).collect()
+    };
+    let alone = timeline(&of("a step")).draw().svg();
+    let two = timeline(&[of("a step"), of("another")].concat()).draw().svg();
+    // Names in the legend are cut; those that a screen reader tells are not.
+    let in_legend = |svg: &str, start: &str| svg.lines().any(|text| text.starts_with(start) && text.ends_with('…'));
+    assert!(in_legend(&alone, "kkk") && !in_legend(&alone, "a step: k"), "{alone}");
+    assert!(in_legend(&two, "a step: kkk"), "{two}");
+}
+
+#[test]
+fn numbers_of_two_low_lines_stand_apart() {
+    let low = MemoryPoint::new("parameters", 14 << 20, 32 << 20, 1 << 36);
+    let high = MemoryPoint::new("backward pass", 294 << 20, 294 << 20, 1 << 36);
+    let svg = memory_life(&[low, high]).draw().svg();
+    let height = |number: &str| -> f64 {
+        let before = svg.split(&format!(">\n{number}\n<")).next().unwrap();
+        let tag = before.rsplit("<text").next().unwrap();
+        tag.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+    };
+    assert!(height("14") - height("32") >= 14.0, "{svg}");
+}

@@ -157,7 +157,8 @@ fn plot(canvas: &mut Canvas<'_>, chart: &Timeline, top: f64) -> (f64, Vec<(Sampl
     let entry = |color_of: usize, text: String| (Sample::Box(color(color_of), FILL), text);
     let (shorter, named): (Vec<&Kind>, Vec<&Kind>) =
         kinds.iter().filter(|kind| kind.unlabelled).partition(|kind| kind.color == REST && kind.lane.is_some());
-    let mut legend: Vec<(Sample, String)> = named.iter().map(|kind| entry(kind.color, kind.text())).collect();
+    let mut legend: Vec<(Sample, String)> =
+        named.iter().map(|kind| entry(kind.color, kind.text(lanes.len() > 1))).collect();
     if !shorter.is_empty() {
         legend.push(entry(REST, format!("{} that take less time", count(shorter.len(), "other kind"))));
     }
@@ -186,11 +187,11 @@ impl Kind {
         self.name == kind_of(&span.label) && self.lane.as_ref().is_none_or(|lane| *lane == span.lane)
     }
 
-    /// As the legend has it.
-    fn text(&self) -> String {
+    /// As the legend has it. Where there is one lane only, its name stands beside the spans, and is not repeated in each entry.
+    fn text(&self, with_lane: bool) -> String {
         let cut: String = self.name.chars().take(LONGEST_NAME).collect();
         let name = if cut.len() < self.name.len() { format!("{cut}…") } else { cut };
-        self.lane.as_ref().map_or(name.clone(), |lane| format!("{lane}: {name}"))
+        self.lane.as_ref().filter(|_| with_lane).map_or(name.clone(), |lane| format!("{lane}: {name}"))
     }
 }
 
