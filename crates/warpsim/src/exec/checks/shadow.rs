@@ -69,14 +69,56 @@ impl Cell {
     }
 }
 
+/// Words whose bytes go separate ways, and which of those have a value: in kernels on 16 bits these are most.
+#[derive(Debug, Default)]
+struct Split {
+    /// By word: the number of its parts, from 1 on; 0 for none.
+    numbers: Vec<u32>,
+    parts: Vec<[(Cell, u8); 4]>,
+}
+
+impl Split {
+    fn new(words: usize) -> Self {
+        Self { numbers: vec![0; words], parts: Vec::new() }
+    }
+
+    fn clear(&mut self) {
+        if !self.parts.is_empty() {
+            self.numbers.fill(0);
+            self.parts.clear();
+        }
+    }
+
+    fn number(&self, word: usize) -> Option<usize> {
+        self.numbers.get(word).and_then(|number| (*number as usize).checked_sub(1))
+    }
+
+    fn get(&self, word: usize) -> Option<&[(Cell, u8); 4]> {
+        self.number(word).map(|number| &self.parts[number])
+    }
+
+    fn get_mut(&mut self, word: usize) -> Option<&mut [(Cell, u8); 4]> {
+        self.number(word).map(|number| &mut self.parts[number])
+    }
+
+    /// Of a word inside of shared memory.
+    fn or_insert_with(&mut self, word: usize, parts: impl FnOnce() -> [(Cell, u8); 4]) -> &mut [(Cell, u8); 4] {
+        let number = self.number(word).unwrap_or_else(|| {
+            self.parts.push(parts());
+            self.numbers[word] = self.parts.len() as u32;
+            self.parts.len() - 1
+        });
+        &mut self.parts[number]
+    }
+}
+
 /// The shadow of a block's shared memory.
 #[derive(Debug)]
 pub struct Shadow {
     cells: Vec<Cell>,
     /// By word: a bit for each byte with a value, and [`SPLIT`] and [`MANY`].
     written: Vec<u8>,
-    /// Words whose bytes go separate ways, and which of those have a value.
-    split: Words<usize, [(Cell, u8); 4]>,
+    split: Split,
     /// What comes before what.
     clocks: Clocks,
     deferred: Deferred,
@@ -97,7 +139,7 @@ impl Shadow {
         Self {
             cells: vec![Cell::default(); bytes.div_ceil(4) as usize],
             written: vec![0; bytes.div_ceil(4) as usize],
-            split: Words::default(),
+            split: Split::new(bytes.div_ceil(4) as usize),
             clocks,
             deferred: Deferred::new(bytes, simple),
             pending: Pending::new(),
@@ -197,7 +239,7 @@ impl Shadow {
     pub fn mark(&mut self, at: usize, len: usize) {
         for byte in at..at + len {
             let Some(written) = self.written.get_mut(byte / 4) else { return };
-            match self.split.get_mut(&(byte / 4)) {
+            match self.split.get_mut(byte / 4) {
                 Some(parts) => parts[byte % 4].1 |= 1,
                 None => *written |= 1 << (byte % 4),
             }
@@ -209,7 +251,7 @@ impl Shadow {
         self.mark(at, len);
         for word in at / 4..(at + len).div_ceil(4) {
             let Some(cell) = self.cells.get_mut(word) else { return };
-            let parts = self.split.get_mut(&word).into_iter().flatten().map(|(cell, _)| cell);
+            let parts = self.split.get_mut(word).into_iter().flatten().map(|(cell, _)| cell);
             parts.chain([cell]).for_each(|cell| cell.writes = [Access { bytes: 15, ..access }, Access::default()]);
         }
     }
@@ -229,7 +271,7 @@ impl Shadow {
 
     /// What is remembered of a word, together or byte by byte.
     fn of(&self, at: usize) -> impl Iterator<Item = &Cell> {
-        let parts = self.split.get(&(at / 4)).into_iter().flatten().map(|(cell, _)| cell);
+        let parts = self.split.get(at / 4).into_iter().flatten().map(|(cell, _)| cell);
         self.cells.get(at / 4).into_iter().chain(parts)
     }
 
@@ -284,7 +326,7 @@ impl Shadow {
 
     /// Forgets that a thread read a word; gives the instructions that did.
     pub fn excuse(&mut self, at: usize, thread: u32) -> Vec<u32> {
-        let parts = self.split.get_mut(&(at / 4)).into_iter().flatten().map(|(cell, _)| cell);
+        let parts = self.split.get_mut(at / 4).into_iter().flatten().map(|(cell, _)| cell);
         let readers = self.cells.get_mut(at / 4).into_iter().chain(parts).flat_map(|cell| &mut cell.readers);
         let own = readers.filter(|r| r.thread == thread + 1 && !r.strong);
         own.map(|reader| std::mem::take(reader).pc).collect()
@@ -310,10 +352,10 @@ impl Shadow {
             }
             // From the first access to a part of the word, each byte is remembered by itself.
             let before = std::mem::replace(written, SPLIT);
+            let whole = *cell;
             let parts = self
                 .split
-                .entry(word)
-                .or_insert_with(|| std::array::from_fn(|byte| (*cell, before & MANY | before >> byte & 1)));
+                .or_insert_with(word, || std::array::from_fn(|byte| (whole, before & MANY | before >> byte & 1)));
             for (part, written) in &mut parts[from..to] {
                 unwritten |= !now.write && *written & 1 == 0;
                 race = race.or(part.access(written, &self.clocks, Access { bytes: 1, ..now }, same));
