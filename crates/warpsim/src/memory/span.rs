@@ -89,8 +89,8 @@ impl Span {
     pub fn moved<T: Copy>(&mut self, row: &[T; LANES], wide: impl Fn(T) -> u64) -> bool {
         let lowest = wide(row[0]).wrapping_sub(u64::from(self.distance[0]));
         let mut differ = 0;
-        for i in 0..LANES {
-            differ |= wide(row[i]).wrapping_sub(lowest) ^ u64::from(self.distance[i]);
+        for (&at, &distance) in row.iter().zip(&self.distance) {
+            differ |= wide(at).wrapping_sub(lowest) ^ u64::from(distance);
         }
         // Addresses too far apart have left no distances.
         let same = differ == 0 && self.width != u64::MAX;
