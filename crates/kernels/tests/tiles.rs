@@ -1,7 +1,8 @@
-//! The programs on tiles in Rust: right in the simulator at awkward sizes, and without a mistake.
+//! The programs on tiles in Rust: right in the simulator at awkward sizes, whatever block starts first, and without a mistake.
 
 use gpulab::gpu::Module;
 use gpulab::prelude::*;
+use gpulab::sim::BlockOrder;
 use gpulab_kernels::tiles::TileProgram;
 use gpulab_kernels::topics::{Launches, Topic};
 use gpulab_kernels::*;
@@ -20,7 +21,7 @@ fn findings(topic: &dyn Topic, size: Size) -> usize {
 
 #[test]
 fn softmax_is_right_for_rows_that_a_block_holds() {
-    let gpu = Gpu::simulated().unwrap();
+    let gpu = Gpu::simulated_in(BlockOrder::Reverse).unwrap();
     for vectors in [1, 4] {
         let program = TileProgram::softmax(vectors);
         let softmax = Softmax::on_tiles(&gpu, &program, &compiled(&gpu, &program)).unwrap();
@@ -33,7 +34,7 @@ fn softmax_is_right_for_rows_that_a_block_holds() {
 
 #[test]
 fn products_are_right_with_two_and_three_warpgroups() {
-    let gpu = Gpu::simulated().unwrap();
+    let gpu = Gpu::simulated_in(BlockOrder::Random(1)).unwrap();
     for (groups, columns, stages) in [(2, 256, 4), (3, 128, 3)] {
         let program = TileProgram::matmul(groups, columns, stages, 8);
         let matmul = MatmulBf16::on_tiles(&gpu, &program, &compiled(&gpu, &program)).unwrap();
@@ -46,7 +47,7 @@ fn products_are_right_with_two_and_three_warpgroups() {
 
 #[test]
 fn attention_is_right_with_a_mask_and_without() {
-    let gpu = Gpu::simulated().unwrap();
+    let gpu = Gpu::simulated_in(BlockOrder::Reverse).unwrap();
     for (head, keys, settle) in [(128, 128, 1), (64, 64, 0)] {
         let program = TileProgram::attention(2, head, keys, 2, settle);
         let module = compiled(&gpu, &program);

@@ -4,13 +4,15 @@ use super::*;
 use crate::plain_attention;
 use candle_core::{D, DType, Device, Var};
 use gpulab::cpu::random_f32;
+use gpulab::sim::BlockOrder;
 
 /// Rows are no multiple of a warp's or a tile's, the vocabulary is none of 128.
 const SHAPE: GptShape = GptShape { layers: 1, heads: 3, vocabulary: 301, context: 19 };
 const ROWS: usize = 2 * 17;
 
 fn operators() -> CandleOperators {
-    CandleOperators::new(&Gpu::simulated().unwrap(), SHAPE).unwrap()
+    // Whatever block starts first.
+    CandleOperators::new(&Gpu::simulated_in(BlockOrder::Reverse).unwrap(), SHAPE).unwrap()
 }
 
 /// Random numbers that stand for themselves in bf16.
