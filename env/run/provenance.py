@@ -23,7 +23,8 @@ TOOL = "gpulab"
 
 INTRO = (
     "Written by the notebook runner; nothing here is typed by hand. In the executed copies code and outputs are the\n"
-    "run's; text is the lesson's of today, often written after the run, beside what it printed."
+    "run's; text is the lesson's of today, often written after the run, beside what it printed. A code cell without a\n"
+    "number is newer than the run."
 )
 
 
