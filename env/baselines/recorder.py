@@ -56,8 +56,8 @@ def talk(command: list[str], answer: Callable[[str], str | None], environment: d
 
 @dataclass
 class Recorder:
-    """One table: the crate whose example `record_NAME` is run, the peer's module and what that needs, and the page; more that the
-    peer is told."""
+    """One table: the crate whose example `record_NAME` is run, the peer's module and what that needs, and the page;
+    `settings` are keyword arguments of the peer's `Partner`."""
 
     name: str
     crate: str

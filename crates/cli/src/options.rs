@@ -185,8 +185,8 @@ pub struct TrainGpt {
     #[arg(long, value_enum)]
     pub dtype: Option<GptDtype>,
     /// What makes the steps: the course's own kernels (heads of 64, bf16; on the CPU in the simulator, for a tiny model), candle, or candle's
-    /// autograd with operators that are the course's kernels (as kernels, with candle's CUDA) [default: kernels with --device cuda, where
-    /// GPU and model allow it]
+    /// autograd with operators that are the course's kernels (the same models; on a GPU with candle built for CUDA) [default: kernels with
+    /// --device cuda, where GPU and model allow it]
     #[arg(long, value_enum)]
     pub engine: Option<GptEngineChoice>,
     /// Layers in place of the model's

@@ -62,10 +62,10 @@ pub trait TensorElement: candle_core::WithDType + OnCuda {
     /// The buffer's type: 16-bit floats lie in a `Buffer<u16>`.
     type Stored: Element;
 
-    /// The number as the buffer has it.
+    /// The number as the buffer holds it: of a 16-bit float its bits.
     fn stored(self) -> Self::Stored;
 
-    /// And back.
+    /// The inverse of [`TensorElement::stored`].
     fn loaded(stored: Self::Stored) -> Self;
 }
 

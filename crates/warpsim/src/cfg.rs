@@ -1,11 +1,11 @@
-//! Where lanes that part meet again: the immediate post-dominator of each branch.
+//! Where lanes that diverge reconverge: at the immediate post-dominator of each branch.
 
 use crate::op::{Instruction, Op};
 
-/// No meeting point before the end of the kernel.
+/// No reconvergence point before the end of the kernel.
 pub const NEVER: u32 = u32::MAX;
 
-/// Fills in the meeting point of every branch.
+/// Fills in the reconvergence point of every branch.
 ///
 /// A path that only ends threads (a jump to `ret`) does not move the reconvergence point of the others: lanes that stay
 /// meet where they would without it, as they do on hardware. Nor does a path that can only lead to a `trap`, on which
@@ -46,7 +46,7 @@ pub fn leaders(code: &[Instruction]) -> Vec<bool> {
     leads
 }
 
-/// Ways that do not move a meeting point.
+/// Paths that do not move a reconvergence point.
 #[derive(Clone, Copy, PartialEq)]
 enum Skip {
     Nothing,

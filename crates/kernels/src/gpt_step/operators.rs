@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// The files whose kernels these are. What turns heads for RoPE in a Llama copies them here: all angles are 0.
+/// The files whose kernels these are. `lora_step/heads` rotates heads for a Llama's RoPE; with angles of 0 it only moves them.
 const FILES: &[&str] = &[
     "gpt_step/columns",
     "gpt_step/embed_backward",

@@ -232,7 +232,7 @@ fn ranks_that_train_together_have_the_gradients_of_the_whole_batch() {
 /// Of a step whose batches are accumulated: against f64, and the memory.
 #[test]
 fn accumulated_batches_give_the_gradients_of_the_whole() {
-    // Whatever block starts first, here and in the next test.
+    // Results must not depend on which block starts first, here and in the next test.
     let gpu = Gpu::simulated_in(BlockOrder::Reverse).unwrap();
     let (start, tokens) = (parameters(&SMALL), SMALL.random_tokens(3, 4));
     let exact = exact(&SMALL, &start, &tokens);

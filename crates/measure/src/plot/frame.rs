@@ -140,6 +140,7 @@ fn is_binary(size: f64) -> bool {
 pub(super) fn linear_ticks(min: f64, max: f64, count: usize) -> Vec<f64> {
     let rough = (max - min) / count as f64;
     let power = 10f64.powf(rough.log10().floor());
+    // A step that is a tenth too short is taken: one tick more is better than half as many.
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|s| *s >= rough * 0.9).unwrap_or(rough);
     let first = (min / step - 1e-9).ceil() as i64;
     let last = (max / step + 1e-9).floor() as i64;

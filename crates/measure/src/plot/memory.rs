@@ -170,10 +170,10 @@ fn pool(canvas: &mut Canvas<'_>, chart: &MemoryChart, columns: &Columns, top: f6
         let apart = y.at(*used) - y.at(*reserved);
         // Above its line where the gap to the other line holds it, else below, inside the area, if that is high enough. Where
         // neither has room, both stand above the upper line, in the order of the lines.
-        let (over, under) = (y.at(*reserved) - 10.0, y.start - y.at(*used) >= 24.0);
+        let (over, room_below) = (y.at(*reserved) - 10.0, y.start - y.at(*used) >= 24.0);
         let (of_reserved, of_used) = match used == reserved || apart > 24.0 {
             true => (over, y.at(*used) - 10.0),
-            false if under => (over, y.at(*used) + 13.0),
+            false if room_below => (over, y.at(*used) + 13.0),
             false => (over - LINE + 2.0, over),
         };
         if used != reserved {

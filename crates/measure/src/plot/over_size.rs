@@ -309,6 +309,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
         log_range(x_min, x_max, 2.0)
     };
     let start = axis_start(chart);
+    // Where all values are those of the axis's start, it has a length all the same.
     let (y_min, y_max) = match chart.linear {
         true => (start, (y_max + (y_max - start) * 0.05).max(start * 1.05)),
         false => log_range(y_min, y_max, 5.0),

@@ -176,7 +176,7 @@ impl Pass<2> for Norm {
 
 struct Linear {
     kernels: Arc<GptOperators>,
-    /// With GELU: what the product was.
+    /// With GELU: the product before its bias, which the backward pass reads.
     gelu: Option<Kept<Tensor>>,
 }
 

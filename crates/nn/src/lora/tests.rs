@@ -607,7 +607,7 @@ fn kernels_have_the_gradients_of_candle_within_rounding() {
             adapter.b().set(&b).unwrap();
         }
         let settings = LoraSettings { batch, length, graph: false, plain_products: true };
-        // Whatever block starts first.
+        // Results must not depend on which block starts first.
         let gpu = gpulab::gpu::Gpu::simulated_in(gpulab::sim::BlockOrder::Random(1)).unwrap();
         let mut own = KernelTuner::new(&gpu, &model, settings).unwrap();
         own.set_batch(&tokens).unwrap();

@@ -83,8 +83,8 @@ impl Span {
         self.width = u64::from(high - low);
     }
 
-    /// Whether a row has the distances that were measured, in all lanes: then it is measured. Loops move pointers, or go through
-    /// the same ones again.
+    /// Takes a row over without measuring it again, if its distances in all lanes are those of the last one: as where a loop
+    /// adds a step to its pointers. False, and nothing is changed, if they are not.
     #[inline(always)]
     pub fn moved<T: Copy>(&mut self, row: &[T; LANES], wide: impl Fn(T) -> u64) -> bool {
         let lowest = wide(row[0]).wrapping_sub(u64::from(self.distance[0]));

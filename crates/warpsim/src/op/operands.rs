@@ -112,11 +112,11 @@ pub struct Transfer {
     pub home: Home,
     /// Which of the warp's spans holds the addresses of the base row, and whether that must be measured first.
     pub span: Measured,
-    /// The row of the one word, if it is in shared memory.
+    /// The row of the word that each lane moves, if it is one word of 32 bits in shared memory.
     pub shared_word: Option<Slot>,
 }
 
-/// Spans that a warp keeps.
+/// Spans that a warp keeps: a power of two, so that `% SPANS` costs less than a bounds check.
 pub const SPANS: usize = 8;
 
 /// Where a transfer finds the span of its base row.

@@ -4,7 +4,7 @@ use crate::settings::Topic;
 use cutile::half::bf16;
 use std::ops::Range;
 
-/// The same numbers for the same seed: sums of four uniform ones, of mean 0 and variance 1 (as normal ones nearly are).
+/// The same numbers for the same seed: sums of four uniform ones, of mean 0 and variance 1, so nearly normal.
 pub fn random(count: usize, seed: u64) -> Vec<bf16> {
     let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut number = || {

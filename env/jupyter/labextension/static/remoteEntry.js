@@ -103,7 +103,7 @@ _JUPYTERLAB.gpulab = (() => {
     });
   };
 
-  // Raw strings of Rust; the ones with a function hold CUDA C or Rust, whose words are told apart well enough by one list.
+  // Rust's raw strings: those with a function in them hold CUDA C or Rust, and one list of keywords does for both.
   const RAW = /\br(#*)"([^]*?)"\1/g;
   const KERNEL = /__(global|device)__|\bfn \w/;
   const TOKEN = new RegExp(
@@ -169,7 +169,7 @@ _JUPYTERLAB.gpulab = (() => {
         },
         { decorations: one => one.decorations }
       );
-      // The Rust mode knows one long string; the mark of the highest precedence is the inner one, whose colour is seen.
+      // The Rust mode marks the whole string. Of nested marks the one of highest precedence is innermost, and its colour is seen.
       const highest = state.Prec.highest(coloured);
       const extension = codemirror.EditorExtensionRegistry.createImmutableExtension(highest);
       registry.addExtension({ name: 'gpulab-kernel', factory: () => extension });

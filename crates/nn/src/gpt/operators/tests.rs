@@ -11,11 +11,11 @@ const SHAPE: GptShape = GptShape { layers: 1, heads: 3, vocabulary: 301, context
 const ROWS: usize = 2 * 17;
 
 fn operators() -> CandleOperators {
-    // Whatever block starts first.
+    // Results must not depend on which block starts first.
     CandleOperators::new(&Gpu::simulated_in(BlockOrder::Reverse).unwrap(), SHAPE).unwrap()
 }
 
-/// Random numbers that stand for themselves in bf16.
+/// Random numbers that bf16 represents exactly.
 fn random(rows: usize, columns: usize, seed: u64, size: f64) -> Tensor {
     let values = Tensor::from_vec(random_f32(rows * columns, seed), (rows, columns), &Device::Cpu).unwrap();
     (values * size).unwrap().to_dtype(DType::BF16).unwrap()

@@ -24,7 +24,7 @@ use std::ops::Range;
 /// # What a step must do
 /// Predicted, before any measurement, for GPT-2 with 124 million parameters and 8 × 1024 tokens on an H200. Bytes are counted in u = 12.6 MB,
 /// an array of activations in bf16 as wide as the model; our kernels move them at 3 TB/s. candle's own kernels are slower than memory, as
-/// they take a number a thread: in the record of its whole step (lesson 22a) a sum of 25 million numbers in bf16 takes 0.12 ms, 31 µs for
+/// each of their threads takes one number: in the record of its whole step (lesson 22a) a sum of 25 million numbers in bf16 takes 0.12 ms, 31 µs for
 /// each u, and a cast to f32 10 ms for a billion.
 ///
 /// | part | launches | what it is | predicted |
@@ -43,7 +43,7 @@ use std::ops::Range;
 ///
 /// Together 31.5 ms in 1380 launches, which one core queues at some 8 to 12 µs each in 11 to 17 ms: it is the GPU that takes the time. PyTorch takes
 /// 26.9 to 27.5 ms eager, so this would be 0.85 of its speed or a little more; with candle's own GELU (39 passes over 4 u a layer in its backward pass)
-/// and biases (7 more edges a layer of the graph, and sums over columns without neighbours) it would be below half. At 32 × 1024 all but the
+/// and biases (7 more edges a layer of the graph, and sums over columns, whose reads are not coalesced) it would be below half. At 32 × 1024 all but the
 /// parameters' part is four times as much: 111 ms, where PyTorch takes 83. candle alone takes 640 ms for 8 × 1024.
 #[derive(Debug)]
 pub struct CandleStep {

@@ -43,7 +43,7 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
     }
 }
 
-/// A word of each lane of a whole warp, in shared memory that no check looks at: what inner loops are full of.
+/// A word for each lane of a whole warp, in shared memory without checks: most accesses of inner loops are such.
 #[inline(always)]
 fn shared_word<const LOAD: bool, const COUNT: bool>(
     env: &mut Env,
@@ -252,8 +252,8 @@ fn count<const LOAD: bool>(
             tally.sectors += span.sectors(lowest).unwrap_or_else(|| sectors(&addresses(), mask));
         }
         Space::Shared => {
-            // Words less than 32 apart share a bank only with themselves.
             tally.shared += 1;
+            // Words less than 32 apart share a bank only with themselves.
             if size <= 4 && (lowest % 4 + span.width()) / 4 < 32 {
                 tally.wavefronts += 1;
                 return;

@@ -69,10 +69,10 @@ impl Cell {
     }
 }
 
-/// Words whose bytes go separate ways, and which of those have a value: in kernels on 16 bits these are most.
+/// Words that are remembered byte by byte, and which of these bytes have a value. In kernels on 16-bit numbers most words are such.
 #[derive(Debug, Default)]
 struct Split {
-    /// By word: the number of its parts, from 1 on; 0 for none.
+    /// By word: its place in `parts`, counted from 1; 0 for none.
     numbers: Vec<u32>,
     parts: Vec<[(Cell, u8); 4]>,
 }
@@ -101,7 +101,7 @@ impl Split {
         self.number(word).map(|number| &mut self.parts[number])
     }
 
-    /// Of a word inside of shared memory.
+    /// The word must lie in shared memory.
     fn or_insert_with(&mut self, word: usize, parts: impl FnOnce() -> [(Cell, u8); 4]) -> &mut [(Cell, u8); 4] {
         let number = self.number(word).unwrap_or_else(|| {
             self.parts.push(parts());

@@ -81,7 +81,7 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
         }
         env.steps += 1;
         warp.now.pc = pc + 1;
-        // A branch that no lane takes goes on, too.
+        // No lane takes it: that holds for branches, too.
         if mask == 0 {
             continue;
         }
@@ -90,7 +90,7 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
         }
         let ends = |at: u32| matches!(code[at as usize].op, Op::Exit);
         match &instruction.op {
-            // What inner loops are made of is told apart by one jump.
+            // Inner loops consist of these: one jump dispatches them.
             Op::Load(t) => transfer::<true, COUNT>(env, warp, pc, t, mask),
             Op::Store(t) => transfer::<false, COUNT>(env, warp, pc, t, mask),
             Op::Bin32 { f, d, a, b } => alu32::bin(&mut warp.narrow, mask, *f, *d, *a, *b),

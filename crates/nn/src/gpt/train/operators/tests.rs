@@ -12,7 +12,7 @@ fn step_of(shape: GptShape) -> (CandleStep, Vec<f32>) {
 
 fn step_on(gpu: &Gpu, device: &Device, shape: GptShape) -> (CandleStep, Vec<f32>) {
     let mut step = CandleStep::new(gpu, device, shape).unwrap();
-    // Parameters that stand for themselves in bf16 too, none of them at rest.
+    // Parameters that bf16 represents exactly, none of them at its first value.
     let start = shape.start(3);
     let noise = gpulab::cpu::random_f32(start.len(), 5);
     let moved = start.iter().zip(noise).map(|(x, noise)| f32_from_bf16(bf16_from_f32(x * 2.0 + 0.1 * noise)));
