@@ -41,7 +41,7 @@ class Program:
         """Its way to do what is asked; none where it has nothing, and says so on stderr."""
         try:
             answer = json.loads(self.ask(json.dumps(asked)))
-        except (RuntimeError, BrokenPipeError) as error:  # the other peers take part all the same
+        except (RuntimeError, BrokenPipeError, ValueError) as error:  # the other peers take part all the same
             print(f"cuTile: left out at {asked['topic']}: {error}", file=sys.stderr)
             return []
         return [Job(self, answer["name"], answer["error"])] if answer else []

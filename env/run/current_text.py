@@ -6,8 +6,8 @@ and outputs are the run's. A code cell that is new since then has no output.
 
 from __future__ import annotations
 
+import argparse
 import copy
-import sys
 from pathlib import Path
 
 from env import in_venv
@@ -32,18 +32,30 @@ def current(copied, lesson):
     return changed
 
 
-def wanted() -> dict[Path, str]:
-    """Each executed copy under results/ whose lesson is there, and what must be in it."""
+def text_of(path: Path) -> str:
+    """What must be in the executed copy of a lesson that is there."""
     import nbformat
 
-    from env.notebooks import ROOT, find, load
+    from env.notebooks import FOLDER, load
 
-    lessons = {path.name: path for path in find()}
+    return nbformat.writes(current(nbformat.read(path, 4), load(FOLDER / path.name).notebook)) + "\n"
+
+
+def refresh(path: Path) -> None:
+    """Gives a copy that was just written its lesson's text, if that lesson is there."""
+    from env.notebooks import FOLDER, write
+
+    if (FOLDER / path.name).is_file():
+        write(path, text_of(path))
+
+
+def wanted() -> dict[Path, str]:
+    """Each executed copy under results/ whose lesson is there, and what must be in it."""
+    from env.notebooks import ROOT, find
+
+    lessons = {path.name for path in find()}
     copies = [path for path in sorted((ROOT / "results").glob("*/*.ipynb")) if path.name in lessons]
-    return {
-        path: nbformat.writes(current(nbformat.read(path, 4), load(lessons[path.name]).notebook)) + "\n"
-        for path in copies
-    }
+    return {path: text_of(path) for path in copies}
 
 
 def stale(files: dict[Path, str]) -> list[Path]:
@@ -51,14 +63,21 @@ def stale(files: dict[Path, str]) -> list[Path]:
     return [path for path, text in files.items() if path.read_text(encoding="utf-8") != text]
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python3 -m env.run.current_text", description=__doc__)
+    made.add_argument("--check", action="store_true", help="write nothing, and fail where a copy is stale")
+    return made
+
+
 def main() -> None:
     """Writes what is stale."""
     from env.notebooks import relative, write
 
-    files = wanted()
+    chosen, files = parser().parse_args(), wanted()
     old = stale(files)
     names = ", ".join(relative(path) for path in old)
-    if old and "--check" in sys.argv[1:]:
+    if old and chosen.check:
         raise ToolError(f"other text than the lesson has: {names}", "python3 -m env.run.current_text")
     for path in old:
         write(path, files[path])

@@ -12,12 +12,15 @@ import nbformat
 from nbformat import NotebookNode
 
 from env.notebooks import ROOT, write
-from env.run import redraw
+from env.run import current_text, redraw
 
 
 def save_copy(notebook: NotebookNode, folder: Path, name: str) -> None:
-    """Writes the executed copy as `<name>.ipynb`, its plots as pictures."""
-    write(folder / f"{name}.ipynb", nbformat.writes(redraw.with_pictures(notebook)) + "\n")
+    """Writes the executed copy as `<name>.ipynb`, its plots as pictures; one of the repository's records as they are kept."""
+    path = folder / f"{name}.ipynb"
+    write(path, nbformat.writes(redraw.with_pictures(notebook)) + "\n")
+    if folder.resolve().parent == ROOT / "results":
+        current_text.refresh(path)
 
 
 def save_page(notebook: NotebookNode, folder: Path, name: str) -> None:

@@ -17,7 +17,7 @@ from env.console import ToolError, tool
 
 def join(source: Path, into: Path) -> list[str]:
     """The notebooks that were taken."""
-    from env.run import metrics, provenance
+    from env.run import current_text, metrics, provenance
 
     pages = [folder / "README.md" for folder in (source, into)]
     for page in pages:
@@ -34,6 +34,7 @@ def join(source: Path, into: Path) -> list[str]:
         raise ToolError(f"{source} has no notebook that ran to its end", "see its summary.json")
     for name in taken:
         shutil.copy2(source / f"{name}.ipynb", into)
+        current_text.refresh(into / f"{name}.ipynb")
         for old in (into / "plots").glob(f"{name}-*"):
             old.unlink()
         for plot in (source / "plots").glob(f"{name}-*"):

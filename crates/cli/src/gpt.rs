@@ -78,8 +78,11 @@ pub fn train(options: TrainGpt) -> Result<String> {
         "counting tokens costs {unigram:.3} nats a token of the held-out part, counting pairs {bigram:.3}"
     ));
     files.peak = place.peak(plan.dtype)?;
-    files.every =
-        options.every.unwrap_or(if place.backend() == Backend::Cuda && place.is_kernels() { 500 } else { 100 });
+    files.every = options.every.unwrap_or(if place.backend() == Backend::Cuda && !matches!(place, Place::Candle(..)) {
+        500
+    } else {
+        100
+    });
     (files.look, files.last_look) = options.held_out.map_or((files.look, files.last_look), |most| (most, most));
     let (mut last, stop) = (None, on_interrupt()?);
     train::run(engine.as_mut(), &files, &|| stop.load(Ordering::Relaxed), &mut |line| {

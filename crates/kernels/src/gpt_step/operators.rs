@@ -351,6 +351,8 @@ pub struct GptOptimizer {
     tallied: Buffer<f32>,
     settings: Buffer<f32>,
     step: u64,
+    /// Whether the last step still counts as made, whatever came of it.
+    unjudged: bool,
 }
 
 impl GptOptimizer {
@@ -366,6 +368,7 @@ impl GptOptimizer {
             tallied: gpu.zeros(2)?,
             settings: gpu.zeros(8)?,
             step: 0,
+            unjudged: false,
         })
     }
 
@@ -384,7 +387,7 @@ impl GptOptimizer {
     /// As [`GptOptimizer::load`].
     pub fn restore(&mut self, state: &GptState) -> Result<()> {
         self.parameters.set(&state.parameters, [&state.m, &state.v])?;
-        self.step = state.step;
+        (self.step, self.unjudged) = (state.step, false);
         Ok(())
     }
 
@@ -415,7 +418,7 @@ impl GptOptimizer {
     /// `losses` are those of all rows. Where the norm of the gradients or a loss is no finite number, nothing is updated.
     ///
     /// # Errors
-    /// What `gradients` returns; [`Error::Driver`].
+    /// [`Error::LengthMismatch`] for the operators of another model, what `gradients` returns, [`Error::Driver`].
     pub fn queue(
         &mut self,
         operators: &GptOperators,
@@ -423,6 +426,7 @@ impl GptOptimizer {
         losses: &Buffer<f32>,
         gradients: impl FnOnce(&mut Buffer<f32>) -> Result<()>,
     ) -> Result<()> {
+        same("the optimizer's parameters", &self.parameters.master, operators.shape.parameter_count())?;
         gradients(&mut self.parameters.gradient)?;
         self.settings.copy_from(&adamw.numbers(self.step + 1))?;
         let Self { parameters, squares, tallied, settings, .. } = self;
@@ -430,6 +434,7 @@ impl GptOptimizer {
         let all = 0..operators.shape.parameter_count();
         update(&operators.named, &operators.shape, parameters, tallied, settings, all)?;
         self.step += 1;
+        self.unjudged = true;
         Ok(())
     }
 
@@ -441,9 +446,10 @@ impl GptOptimizer {
     pub fn result(&mut self) -> Result<StepResult> {
         let tallied = self.tallied.to_host()?;
         let result = StepResult { loss: tallied[0], norm: tallied[1] }.finite(self.step, "parameters");
-        if result.is_err() {
+        if result.is_err() && self.unjudged {
             self.step -= 1;
         }
+        self.unjudged = false;
         result
     }
 }

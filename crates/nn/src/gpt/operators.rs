@@ -107,6 +107,7 @@ impl CandleOperators {
     /// # Errors
     /// As [`CandleOperators::norm`]; [`Error::Invalid`] for texts that are longer than the context.
     pub fn attend(&self, qkv: &Tensor, length: usize) -> Result<Tensor> {
+        qkv.dims2()?;
         let attention = Attention {
             kernels: self.kernels.clone(),
             flash: self.flash.kernels().clone(),
@@ -126,6 +127,7 @@ impl CandleOperators {
     /// # Errors
     /// As [`CandleOperators::norm`].
     pub fn cross_entropy(&self, x: &Tensor, table: &Tensor, targets: &Tensor, share: f32) -> Result<Tensor> {
+        matrices(x, table)?;
         let end = CrossEntropy { kernels: self.kernels.clone(), share: Some(share), d_logits: Mutex::default() };
         Ok(x.contiguous()?.apply_op3(&table.contiguous()?, targets, Operator(end))?)
     }
@@ -135,8 +137,18 @@ impl CandleOperators {
     /// # Errors
     /// As [`CandleOperators::norm`].
     pub fn losses(&self, x: &Tensor, table: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        matrices(x, table)?;
         let end = CrossEntropy { kernels: self.kernels.clone(), share: None, d_logits: Mutex::default() };
         Ok(x.contiguous()?.apply_op3_no_bwd(&table.contiguous()?, targets, &Operator(end))?)
+    }
+}
+
+/// Rows, and a table of rows as wide.
+fn matrices(x: &Tensor, table: &Tensor) -> Result<()> {
+    let ((_, given), (_, expected)) = (x.dims2()?, table.dims2()?);
+    match given == expected {
+        true => Ok(()),
+        false => Err(Error::LengthMismatch { what: "rows of a cross-entropy".to_string(), expected, given }),
     }
 }
 

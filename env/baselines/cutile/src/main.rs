@@ -349,6 +349,10 @@ fn prepare<'a>(
             (off, whole, place) = (off + of_piece, whole + all, place + count);
         }
     }
+    let error = f64::sqrt(off / whole);
+    if error.is_nan() || error > WRONG {
+        return Err(format!("WRONG: off by {error:.1e} at the recorded size").into());
+    }
     let timed = Timed::new(setting, &mut sets, stream)?;
-    Ok((NAME.to_string(), (off / whole).sqrt(), sets, timed))
+    Ok((NAME.to_string(), error, sets, timed))
 }

@@ -111,7 +111,8 @@ _JUPYTERLAB.gpulab = (() => {
       '(?<comment>//.*|/\\*[^]*?\\*/)',
       '(?<string>"(?:\\\\.|[^"\\\\\\n])*")',
       '(?<meta>^[ \\t]*#.*)',
-      '(?<number>\\b(?:0x[0-9a-fA-F]+|[0-9]+\\.?[0-9]*(?:e[+-]?[0-9]+)?)[uUlLfF]*)',
+      // Not the dots of a range; Rust's suffixes and C's.
+      '(?<number>\\b(?:0x[0-9a-fA-F_]+|[0-9][0-9_]*(?:\\.(?!\\.)[0-9_]*)?(?:[eE][+-]?[0-9]+)?)(?:[fiu](?:8|16|32|64)|[iu]size|[uUlLfF]*))',
       '(?<word>[A-Za-z_][A-Za-z0-9_]*)'
     ].join('|'),
     'gm'
@@ -194,9 +195,16 @@ _JUPYTERLAB.gpulab = (() => {
       shared = scope;
     },
     get: async () => {
-      const names = ['@jupyterlab/notebook', '@jupyterlab/codemirror', '@codemirror/state', '@codemirror/view'];
-      const [notebook, ...editor] = await Promise.all(names.map(load));
-      return () => ({ __esModule: true, default: [executor(notebook), outputs(notebook), colours(...editor)] });
+      const notebook = await load('@jupyterlab/notebook');
+      const plugins = [executor(notebook), outputs(notebook)];
+      try {
+        const editor = ['@jupyterlab/codemirror', '@codemirror/state', '@codemirror/view'];
+        plugins.push(colours(...(await Promise.all(editor.map(load)))));
+      } catch (error) {
+        // Cells run without colours, too.
+        console.warn('gpulab: kernels in strings have no colours:', error);
+      }
+      return () => ({ __esModule: true, default: plugins });
     }
   };
 })();

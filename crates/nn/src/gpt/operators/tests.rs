@@ -204,4 +204,10 @@ fn misfits_are_named() {
     assert!(refused(own.losses(&x, &table, &targets)).contains("u32"));
     let few = targets.to_dtype(DType::I32).unwrap();
     assert!(refused(own.losses(&x, &table, &few)).contains("targets"));
+    // A model's [texts, tokens, width] in place of rows.
+    let (texts, narrow) = (x.unsqueeze(0).unwrap(), table.narrow(1, 0, 8).unwrap());
+    refused(own.losses(&texts, &table, &few));
+    refused(own.cross_entropy(&texts, &table, &few, 1.0));
+    assert!(refused(own.cross_entropy(&x, &narrow, &few, 1.0)).contains("rows of a cross-entropy"));
+    refused(own.attend(&x.flatten_all().unwrap(), 5));
 }
