@@ -78,11 +78,8 @@ pub fn train(options: TrainGpt) -> Result<String> {
         "counting tokens costs {unigram:.3} nats a token of the held-out part, counting pairs {bigram:.3}"
     ));
     files.peak = place.peak(plan.dtype)?;
-    files.every = options.every.unwrap_or(if place.backend() == Backend::Cuda && !matches!(place, Place::Candle(..)) {
-        500
-    } else {
-        100
-    });
+    files.every =
+        options.every.unwrap_or(if place.backend() == Backend::Cuda && !place.is_candle() { 500 } else { 100 });
     (files.look, files.last_look) = options.held_out.map_or((files.look, files.last_look), |most| (most, most));
     let (mut last, stop) = (None, on_interrupt()?);
     train::run(engine.as_mut(), &files, &|| stop.load(Ordering::Relaxed), &mut |line| {
@@ -194,8 +191,8 @@ impl Place {
         }
     }
 
-    fn is_kernels(&self) -> bool {
-        matches!(self, Place::Kernels(_))
+    fn is_candle(&self) -> bool {
+        matches!(self, Place::Candle(..))
     }
 
     fn backend(&self) -> Backend {
@@ -390,7 +387,7 @@ mod tests {
         let tiny = Config { n_layer: 1, n_head: 1, n_embd: 64, n_ctx: 16, vocab_size: 300 };
         let plan = GptTrainConfig { config: tiny, ..GptTrainConfig::GPT2 };
         let of = |asked, device, plan: &GptTrainConfig, open: &dyn Fn() -> Result<Gpu>| {
-            Place::choose(asked, device, plan, open).map(|(place, why)| (place.is_kernels(), why))
+            Place::choose(asked, device, plan, open).map(|(place, why)| (matches!(place, Place::Kernels(_)), why))
         };
         // Without being asked: on an NVIDIA GPU, for which the simulated one stands here.
         assert!(of(None, Device::Cuda, &plan, &simulated).unwrap().1.ends_with(": they take this model"));
