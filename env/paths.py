@@ -40,6 +40,8 @@ NOTEBOOKS = ROOT / "notebooks"
 CRATE = ROOT / "support-crate"
 CRATES = ROOT / "crates"
 SIMULATOR = CRATES / "warpsim"
+# Where runs go that are kept nowhere else.
+RUN = ROOT / "results" / "run"
 # Where all lies that set-up makes: here, or, in a container, outside of the folder that its caller mounts.
 MADE = Path(os.environ.get("GPULAB_HOME") or ROOT)
 # In a container's image each hard link to a file, and each new time of one, would copy the whole file.

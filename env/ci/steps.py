@@ -17,13 +17,12 @@ from env.ci.processes import ROOT, Commands
 from env.command import output as output_of
 from env.kernel_cache import build, recipe
 from env.kernel_cache.candle import share_of_cores
-from env.paths import TARGET, VENV_PYTHON, library_path
+from env.paths import RUN, TARGET, VENV_PYTHON, library_path
 
 PYTHON = str(VENV_PYTHON)
 TESTS_TOO = ("--packages", "tests")
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 MAC = "aarch64-apple-darwin"
-RUN = ROOT / "results" / "run"
 # Against what hangs, and no limit to a slow machine.
 LONG_S = 6 * 3600
 # Each takes up to 1.5 GB.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from env import in_venv
 from env.console import ToolError, tool
+from env.paths import ROOT, RUN
 
 # An executed copy lies one folder deeper than its lesson.
 DEEPER = ("](../", "](../../")
@@ -30,6 +31,11 @@ def current(copied, lesson):
             fresh.source = fresh.source.replace(*DEEPER)
         changed.cells.append(fresh)
     return changed
+
+
+def is_record(folder: Path) -> bool:
+    """Whether a folder is kept with the repository; `make run` writes beside these, into one that is not."""
+    return folder.resolve().parent == ROOT / "results" and folder.resolve() != RUN
 
 
 def text_of(path: Path) -> str:
@@ -51,11 +57,11 @@ def refresh(path: Path) -> None:
 
 def wanted() -> dict[Path, str]:
     """Each executed copy under results/ whose lesson is there, and what must be in it."""
-    from env.notebooks import ROOT, find
+    from env.notebooks import find
 
     lessons = {path.name for path in find()}
-    copies = [path for path in sorted((ROOT / "results").glob("*/*.ipynb")) if path.name in lessons]
-    return {path: text_of(path) for path in copies}
+    copies = [path for path in sorted((ROOT / "results").glob("*/*.ipynb")) if is_record(path.parent)]
+    return {path: text_of(path) for path in copies if path.name in lessons}
 
 
 def stale(files: dict[Path, str]) -> list[Path]:

@@ -19,7 +19,7 @@ def save_copy(notebook: NotebookNode, folder: Path, name: str) -> None:
     """Writes the executed copy as `<name>.ipynb`, its plots as pictures; one of the repository's records as they are kept."""
     path = folder / f"{name}.ipynb"
     write(path, nbformat.writes(redraw.with_pictures(notebook)) + "\n")
-    if folder.resolve().parent == ROOT / "results":
+    if current_text.is_record(folder):
         current_text.refresh(path)
 
 

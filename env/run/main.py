@@ -15,12 +15,11 @@ from pathlib import Path
 from env.console import ToolError
 from env.kernel_cache.candle import share_of_cores
 from env.notebooks import FOLDER, ROOT, find, load, relative
+from env.paths import RUN
 from env.run import exports, in_colab, metrics, provenance, redraw, without_nvrtc
 from env.run.execute import Outcome, Run
 from env.run.judge import unsaved
 from env.run.session import RunningKernel
-
-DEFAULT_OUT = ROOT / "results" / "run"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("names", nargs="?", default=os.environ.get("NB", ""), help="such as 00,02 (default: all)")
     made.add_argument("--solutions", action="store_true", help="also prove each exercise's solution")
     made.add_argument("--keep-going", action="store_true", help="go on in a notebook after a failing cell")
-    made.add_argument("--out", type=Path, default=DEFAULT_OUT, help="where copies go; elsewhere: a recorded run")
+    made.add_argument("--out", type=Path, default=RUN, help="where copies go; elsewhere: a recorded run")
     made.add_argument("--jobs", type=int, help="notebooks side by side (default: 2; 1 in a recorded run)")
     made.add_argument("--cell-limit", type=float, default=300.0, metavar="S", help="seconds a cell may take")
     made.add_argument("--html", action=argparse.BooleanOptionalAction, help="write HTML pages (recorded: off)")
@@ -44,11 +43,11 @@ def options(arguments: list[str]) -> argparse.Namespace:
     """What was asked for, with what follows from it."""
     chosen = parser().parse_args(arguments)
     chosen.out = chosen.out.resolve()
-    chosen.recorded = chosen.out != DEFAULT_OUT
+    chosen.recorded = chosen.out != RUN
     # Beside the lessons' own copies, with which the Colab edition is compared.
     chosen.beside = "colab" if chosen.colab else "without-nvrtc" if chosen.without_nvrtc else ""
     if chosen.beside:
-        chosen.out, chosen.recorded = DEFAULT_OUT / chosen.beside, False
+        chosen.out, chosen.recorded = RUN / chosen.beside, False
     chosen.jobs = max(1, chosen.jobs or (1 if chosen.recorded else 2))
     chosen.html = not chosen.recorded if chosen.html is None else chosen.html
     return chosen
@@ -98,7 +97,7 @@ class Runner:
         try:
             self.save(run, outcome, before)
             if self.chosen.colab:
-                outcome.failures += in_colab.differences(self.chosen.out / path.name, DEFAULT_OUT / path.name)
+                outcome.failures += in_colab.differences(self.chosen.out / path.name, RUN / path.name)
         except ToolError as problem:
             outcome.fail(str(problem))
         return outcome

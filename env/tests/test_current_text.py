@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from env.run.current_text import current
+from env.paths import ROOT, RUN
+from env.run.current_text import current, is_record
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 
@@ -33,3 +34,8 @@ def test_text_is_the_lessons_and_outputs_are_the_runs():
     assert made.metadata == ran.metadata
     assert ran.cells[0].source == "No faster.", "the run itself is left alone"
     assert current(made, lesson) == made
+
+
+def test_what_make_run_writes_is_no_record():
+    assert is_record(ROOT / "results" / "h200")
+    assert not is_record(RUN) and not is_record(RUN / "test") and not is_record(ROOT / "results")
