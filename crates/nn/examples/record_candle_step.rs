@@ -12,7 +12,6 @@ use gpulab::talk::{ask, unexpected};
 use gpulab_kernels::gpt_step::{AdamWConfig, GptShape, reference_step, rounded_step, worst_gradient};
 use gpulab_nn::gpt::train::CandleStep;
 use gpulab_nn::{Device, DeviceKind, gpu_of};
-use std::cell::RefCell;
 use std::fmt::Write as _;
 
 const SHAPE: GptShape = GptShape::GPT2_124M;
@@ -177,15 +176,12 @@ fn measure(gpu: &Gpu, device: &Device, asked: &Asked, batch: usize, table: &mut 
     if batch == asked.batches[0] {
         timeline(gpu, batch, table, &mut || step.queue(&tokens, &adamw))?;
     }
-    let partner = RefCell::new(());
     let mut contestants: Vec<TimedWork<'_>> = vec![TimedWork::Calls(Box::new(|_| step.queue(&tokens, &adamw)))];
     for (at, way) in theirs.iter().enumerate() {
         if losses_of(way).len() != COMPARED {
             continue;
         }
-        let partner = &partner;
         contestants.push(TimedWork::Clocked(Box::new(move || {
-            let _one_at_a_time = partner.borrow_mut();
             let answer = ask(&format!("go {at}"))?;
             answer.trim().parse().map_err(|_| unexpected(&answer))
         })));

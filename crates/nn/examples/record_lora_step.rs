@@ -13,6 +13,7 @@ use gpulab_kernels::lora_step::LoraSettings;
 use gpulab_nn::llama::{Llama, LlamaConfig, Projection};
 use gpulab_nn::lora::{Base, KernelTuner, LoraConfig, Training, TunedLlama, cross_entropy, save_peft, write_base};
 use gpulab_nn::{Device, Tensor};
+#[cfg(gpulab_cuda)]
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -273,7 +274,6 @@ fn measure(
     let settings = *tuners[0].training().settings();
     #[cfg(gpulab_cuda)]
     let candle = RefCell::new(by_candle::Step::new(llama, &batches[0], (batch, length))?);
-    let partner = RefCell::new(());
     let mut contestants: Vec<TimedWork<'_>> = Vec::new();
     for tuner in &mut tuners {
         contestants.push(TimedWork::Calls(Box::new(move |_| tuner.queue(&ADAMW))));
@@ -291,9 +291,7 @@ fn measure(
             continue;
         }
         names.push(name_of(way));
-        let partner = &partner;
         contestants.push(TimedWork::Clocked(Box::new(move || {
-            let _one_at_a_time = partner.borrow_mut();
             let answer = ask(&format!("go {at}"))?;
             answer.trim().parse().map_err(|_| unexpected(&answer))
         })));

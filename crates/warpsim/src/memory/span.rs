@@ -86,7 +86,7 @@ impl Span {
     /// Takes a row over without measuring it again, if its distances in all lanes are those of the last one: as where a loop
     /// adds a step to its pointers. False, and nothing is changed, if they are not.
     #[inline(always)]
-    pub fn moved<T: Copy>(&mut self, row: &[T; LANES], wide: impl Fn(T) -> u64) -> bool {
+    fn moved<T: Copy>(&mut self, row: &[T; LANES], wide: impl Fn(T) -> u64) -> bool {
         let lowest = wide(row[0]).wrapping_sub(u64::from(self.distance[0]));
         let mut differ = 0;
         for (&at, &distance) in row.iter().zip(&self.distance) {
@@ -98,6 +98,14 @@ impl Span {
             self.lowest = lowest;
         }
         same
+    }
+
+    /// Measures a row of which all lanes may have moved alike since the last one, if that was `whole`, as this one is.
+    #[inline(always)]
+    pub fn follow<T: Copy>(&mut self, row: &[T; LANES], (mask, whole): (u32, bool), wide: impl Fn(T) -> u64 + Copy) {
+        if !(whole && self.moved(row, wide)) {
+            self.measure(row, mask, wide);
+        }
     }
 
     /// The lowest address.

@@ -225,4 +225,4 @@ fn transpose(from: &[f32], to: &mut [f32], columns: usize) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -25,16 +25,9 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
     if t.span.stale || *lanes != mask {
         let (slot, whole) = (t.address.base.slot as usize, *lanes & mask == u32::MAX);
         *lanes = mask;
-        if t.address.base.wide {
-            let row = &warp.wide[slot];
-            if !(whole && span.moved(row, |x| x)) {
-                span.measure(row, mask, |x| x);
-            }
-        } else {
-            let row = &warp.narrow[slot];
-            if !(whole && span.moved(row, u64::from)) {
-                span.measure(row, mask, u64::from);
-            }
+        match t.address.base.wide {
+            true => span.follow(&warp.wide[slot], (mask, whole), |x| x),
+            false => span.follow(&warp.narrow[slot], (mask, whole), u64::from),
         }
     }
     match t.shared_word {

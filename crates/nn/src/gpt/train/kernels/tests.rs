@@ -5,19 +5,19 @@ use super::*;
 use crate::gpt::Tokenizer;
 
 /// The smallest that the kernels take; its vocabulary is no multiple of 128.
-fn plan() -> GptTrainConfig {
+pub(in super::super) fn plan() -> GptTrainConfig {
     let config = Config { n_layer: 1, n_head: 1, n_embd: 64, n_ctx: 12, vocab_size: 257 };
     let plan =
         GptTrainConfig { config, batch: 1, accumulate: 2, steps: 4, rate: 1e-2, warm_up: 2, ..GptTrainConfig::GPT2 };
     GptTrainConfig { seed: 3, ..plan }
 }
 
-fn text() -> Text {
+pub(in super::super) fn text() -> Text {
     let part = |n| "the warp waits for the memory. ".repeat(n).into_bytes();
     Text { train: part(40), held_out: part(2), fingerprint: "test".to_string() }
 }
 
-fn tokens() -> Tokens {
+pub(in super::super) fn tokens() -> Tokens {
     Tokens::new(&text(), Tokenizer::Bytes).unwrap()
 }
 

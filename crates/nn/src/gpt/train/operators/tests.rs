@@ -1,8 +1,9 @@
 //! The step in the simulator against f64, and runs beside the other engines'.
 
+use super::super::kernels::tests::{plan as smallest, text, tokens};
 use super::super::{GptFiles, GptTrainer, KernelTrainer, run};
 use super::*;
-use crate::gpt::{Config, Tokenizer};
+use crate::gpt::Config;
 use gpulab::cpu::{bf16_from_f32, f32_from_bf16};
 use gpulab_kernels::gpt_step::{reference_step, rounded_step, worst_gradient};
 
@@ -114,21 +115,9 @@ fn a_step_that_cannot_be_made_says_why_and_changes_nothing() {
     assert_eq!((state.step, state.parameters[0]), (0, start[0]));
 }
 
-/// The smallest that the kernels take.
+/// The smallest that the kernels take, for fewer and smaller steps.
 fn plan() -> GptTrainConfig {
-    let config = Config { n_layer: 1, n_head: 1, n_embd: 64, n_ctx: 12, vocab_size: 257 };
-    let plan =
-        GptTrainConfig { config, batch: 1, accumulate: 2, steps: 3, rate: 3e-3, warm_up: 2, ..GptTrainConfig::GPT2 };
-    GptTrainConfig { seed: 3, ..plan }
-}
-
-fn text() -> Text {
-    let part = |n| "the warp waits for the memory. ".repeat(n).into_bytes();
-    Text { train: part(40), held_out: part(2), fingerprint: "test".to_string() }
-}
-
-fn tokens() -> Tokens {
-    Tokens::new(&text(), Tokenizer::Bytes).unwrap()
+    GptTrainConfig { steps: 3, rate: 3e-3, ..smallest() }
 }
 
 fn trainer(plan: GptTrainConfig) -> OperatorTrainer {
