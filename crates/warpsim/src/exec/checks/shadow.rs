@@ -364,3 +364,29 @@ impl Shadow {
         (race, unwritten)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_split_once_and_forgotten_at_the_next_block() {
+        let bytes = |written| [(Cell::default(), written); 4];
+        let written = |split: &Split, word| split.get(word).map(|parts| parts.each_ref().map(|(_, written)| *written));
+        let mut split = Split::new(3);
+        assert_eq!(written(&split, 2), None);
+        split.or_insert_with(2, || bytes(1));
+        split.or_insert_with(0, || bytes(0))[3].1 = 5;
+        // It is there, so nothing is made.
+        split.or_insert_with(2, || unreachable!())[0].1 = 7;
+        assert_eq!([0, 1, 2].map(|word| written(&split, word)), [Some([0, 0, 0, 5]), None, Some([7, 1, 1, 1])]);
+        split.get_mut(0).unwrap()[1].1 = 9;
+        assert_eq!(written(&split, 0), Some([0, 9, 0, 5]));
+        // An address beyond shared memory has no word.
+        assert!(split.get(3).is_none() && split.get_mut(3).is_none());
+        split.clear();
+        assert_eq!([0, 1, 2].map(|word| written(&split, word)), [None; 3]);
+        split.or_insert_with(1, || bytes(2));
+        assert_eq!([0, 1, 2].map(|word| written(&split, word)), [None, Some([2; 4]), None]);
+    }
+}
