@@ -2,11 +2,14 @@
 // constants: THREADS of a block, a row each; COLUMNS of a row, of which the first VOCABULARY count.
 #include "rows.cuh"
 
-// logits become (softmax - one hot) · scale; the loss of the row goes to `losses`.
+// logits become (softmax - one hot) · scale; the loss of the row goes to `losses`. A target that is no token of the vocabulary is not
+// read: its row's loss and gradient are NaN, which no sum hides.
 extern "C" __global__ void __launch_bounds__(THREADS, 2048 / THREADS > 8 ? 8 : 2048 / THREADS)
     cross_entropy(bf16 *logits, const int *targets, float *losses, int row0, float scale) {
     bf16 *row = logits + (size_t)blockIdx.x * COLUMNS;
     int target = targets[row0 + blockIdx.x];
+    target = (unsigned)target < VOCABULARY ? target : -1; // as unsigned, a negative one is large
+    float nan = __int_as_float(0x7fffffff);
     float most = -3.4e38f, total = 0.0f;
 #pragma unroll 2
     for (int at = threadIdx.x * 8; at < COLUMNS; at += THREADS * 8) {
@@ -41,10 +44,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2048 / THREADS > 8 ? 8 : 2
     }
     total = block_sum<THREADS / 32>(total * __expf(most - largest));
     if (threadIdx.x == 0) {
-        losses[row0 + blockIdx.x] = __logf(total) + largest - (float)row[target];
+        losses[row0 + blockIdx.x] = target < 0 ? nan : __logf(total) + largest - (float)row[target];
     }
     __syncthreads();
-    float factor = scale / total;
+    float factor = target < 0 ? nan : scale / total;
 #pragma unroll 2
     for (int at = threadIdx.x * 8; at < COLUMNS; at += THREADS * 8) {
         Eight eight = load_8(row + at);

@@ -187,8 +187,8 @@ impl GptOperators {
     }
 
     /// Cross-entropy: gives the loss of each row in nats, and the gradient of it, times `share`, takes the logits' place. Rows are
-    /// [`GptShape::rows`] long, and what is beyond the vocabulary counts as no token. Each target is below the vocabulary's end: the
-    /// kernel reads the logit that it names.
+    /// [`GptShape::rows`] long, and what is beyond the vocabulary counts as no token. Where a target is none of the vocabulary's tokens, the
+    /// loss and the gradient of its row are NaN.
     ///
     /// # Errors
     /// As [`GptOperators::norm`].

@@ -21,6 +21,32 @@ fn exact(shape: &GptShape, parameters: &[f32], tokens: &[u32]) -> GptReference {
 }
 
 #[test]
+fn a_target_that_is_no_token_makes_its_row_nan_and_is_not_read() {
+    let gpu = Gpu::simulated().unwrap();
+    let kernels = GptOperators::new(&gpu, SMALL).unwrap();
+    let (columns, vocabulary) = (SMALL.rows(), SMALL.vocabulary as i32);
+    let logits: Vec<u16> = gpulab::cpu::random_f32(6 * columns, 7).into_iter().map(bf16_from_f32).collect();
+    let run = |targets: &[i32]| {
+        let mut rows = gpu.to_device(&logits[..targets.len() * columns]).unwrap();
+        let losses = kernels.cross_entropy(&mut rows, &gpu.to_device(targets).unwrap(), 0.5).unwrap();
+        let gradients: Vec<f32> = rows.to_host().unwrap().into_iter().map(f32_from_bf16).collect();
+        (losses.to_host().unwrap(), gradients)
+    };
+    // PyTorch's `ignore_index` -100; the first row that only fills the table up; and what lies far outside of all memory.
+    let targets = [3, -100, vocabulary - 1, vocabulary, i32::MIN, i32::MAX];
+    let ((losses, gradients), (right, right_gradients)) = (run(&targets), run(&[3, 0, vocabulary - 1]));
+    for (row, target) in targets.into_iter().enumerate() {
+        let (words, fill) = gradients[row * columns..][..columns].split_at(SMALL.vocabulary);
+        assert!(fill.iter().all(|x| *x == 0.0), "{target}");
+        if (0..vocabulary).contains(&target) {
+            assert_eq!((losses[row], words), (right[row], &right_gradients[row * columns..][..SMALL.vocabulary]));
+        } else {
+            assert!(losses[row].is_nan() && words.iter().all(|x| x.is_nan()), "{target}: {}", losses[row]);
+        }
+    }
+}
+
+#[test]
 fn the_reference_is_the_derivative_of_its_own_loss() {
     let shape = GptShape { layers: 1, heads: 1, vocabulary: 11, context: 5 };
     let start = parameters(&shape);

@@ -119,7 +119,8 @@ impl CandleOperators {
 
     /// The loss of `x`, `[rows, width]`, by the logits `x · tableᵀ`: the sum over all rows of the cross-entropy in nats, times
     /// `share`, such as 1 ÷ rows; a number in f32. The table is `[`[`GptShape::rows`]`, width]`, and rows beyond the vocabulary count as
-    /// no token; `targets`, `[rows]`, are i32, each below the vocabulary's end.
+    /// no token; `targets`, `[rows]`, are i32; one that is none of the vocabulary's tokens makes the loss and its row's
+    /// gradient NaN.
     ///
     /// The logits' gradient is computed beside the loss, in the logits' place, so nothing else of their size is stored. What comes
     /// into the backward pass is rounded to bf16, so let `share` be the weight, and the loss the end of the graph.
