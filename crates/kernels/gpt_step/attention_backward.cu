@@ -1,9 +1,9 @@
 // idea: flash_backward/06_warp_specialised on heads as they lie beside each other, with what comes before and after it.
-// constants: those of that rung, and HEADS of a token; THREADS of a block of the two small kernels.
+// constants: those of that rung, and HEADS of a token; THREADS of a block of the two small kernels; ORDERED or not, see below.
 #include "heads.cuh"
 #include "../flash_backward/backward.cuh"
 
-#ifdef ORDERED
+#if ORDERED
 // In place of adding to sums that all blocks share, in any order, each block of keys has an area of its own: round_dq adds them
 // up, always in the same order.
 __device__ __forceinline__ size_t own_unit(int head, int padded, int query, int column) {
@@ -27,7 +27,7 @@ extern "C" __global__ void flash_backward(const __grid_constant__ TensorMap q_ma
 // As flash_backward/ends: log-sum-exp and delta of each query, heads filled up to `padded`; sums of dq begin at 0.
 extern "C" __global__ void __launch_bounds__(THREADS)
     prepare_sums(const bf16 *o, const bf16 *d_o, const float *lse, float *rows, float *sums, int length, int padded) {
-#ifndef ORDERED
+#if !ORDERED
     size_t block = (size_t)blockIdx.y * gridDim.x + blockIdx.x;
     float4 *to = (float4 *)&sums[(block * THREADS + threadIdx.x) * 8];
     to[0] = to[1] = float4{};
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const float4 *from = (const float4 *)&sums[(size_t)head * padded * HEAD + (size_t)unit * 128 + lane * 4];
     float4 left = from[0];
     float4 right = from[32];
-#ifdef ORDERED
+#if ORDERED
     // Of the causal mask's blocks of keys those that some query of the tile sees.
     int last = unit / (HEAD / 8) * 16 / QUERIES * QUERIES + QUERIES - 1;
     for (int block = 1; block * KEYS <= min(last, length - 1); ++block) {

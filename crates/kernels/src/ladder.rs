@@ -5,6 +5,7 @@
 mod operators;
 mod table;
 
+pub(crate) use operators::compile;
 pub use operators::{OPERATORS, Operator, operator};
 pub use table::RUNGS;
 

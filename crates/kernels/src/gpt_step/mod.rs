@@ -43,12 +43,12 @@ pub use operators::{GptOperators, GptOptimizer};
 pub use reference::{GptReference, reference_step, rounded_step};
 pub use shape::{GptShape, Tensor};
 
-use crate::ladder::{Rung, file, operator, rung};
+use crate::ladder::{Rung, compile, operator, rung};
 pub use crate::products::ChosenAlgorithms;
 use crate::products::{At, Into, Products, Sides};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, CublasLt, Event, Gpu, Graph, Kernel, LtEpilogue, LtExtra, TensorMap};
-use gpulab::launch::{LaunchConfig, Source};
+use gpulab::launch::LaunchConfig;
 use shape::HEAD;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -428,29 +428,13 @@ impl GptKernels {
             changed.map_or(usual, |(_, _, value)| *value)
         };
         let [ahead, back] = ["gpt_step/attention", "gpt_step/attention_backward"];
-        let capability = gpu.compute_capability()?;
-        let compile = |path: &'static str| -> Result<Vec<(&'static str, Kernel)>> {
-            let operator = operator(path)?;
-            operator.runs_on(capability)?;
-            let value = |name: &str| match (path, constant(shape, path, name)) {
-                (_, Some(value)) => value,
-                ("gpt_step/attention", _) => of(ahead, &forward, name) as usize,
-                ("gpt_step/attention_backward", _) => of(back, &backward, name) as usize,
-                _ => unreachable!("{path} has a constant {name}"),
-            };
-            let own = file(&format!("{path}.cu"))?;
-            let source: Source =
-                operator.defines.iter().fold(own, |source, (name, _)| source.define(name, value(name)));
-            let source = if ordered && path == back { source.define("ORDERED", 1) } else { source };
-            let module = gpu.compile(source)?;
-            operator.kernels.iter().map(|name| Ok((*name, module.kernel(name)?))).collect()
-        };
-        let compiled: Vec<_> = std::thread::scope(|scope| {
-            let compile = &compile;
-            let threads: Vec<_> = FILES.iter().map(|path| scope.spawn(move || compile(path))).collect();
-            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-        });
-        let named = compiled.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+        let named = compile(gpu, FILES, |path, name| match (path, constant(shape, path, name)) {
+            (_, Some(value)) => value,
+            (_, None) if name == "ORDERED" => usize::from(ordered),
+            ("gpt_step/attention", _) => of(ahead, &forward, name) as usize,
+            ("gpt_step/attention_backward", _) => of(back, &backward, name) as usize,
+            _ => unreachable!("{path} has a constant {name}"),
+        })?;
         let value = |name: &str| of(back, &backward, name);
         let tiles = [of(ahead, &forward, "KEYS"), value("QUERIES"), value("KEYS")];
         let backward = backward.reshaped(&[("QUERIES", value("QUERIES")), ("STAGES", value("STAGES"))]);

@@ -37,37 +37,24 @@ pub struct GptOperators {
     shape: GptShape,
     named: HashMap<&'static str, Kernel>,
     /// For each position the cosines and sines of angles of 0.
-    turns: Buffer<f32>,
+    rope: Buffer<f32>,
 }
 
 impl GptOperators {
-    /// Compiles them.
+    /// Compiles them, all files at the same time.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a shape that the kernels do not take; [`Error::Unsupported`] on a GPU before Ampere; those of
     /// [`Gpu::compile`].
     pub fn new(gpu: &Gpu, shape: GptShape) -> Result<GptOperators> {
         GptOperators::take(gpu, &shape, 1)?;
-        let mut named = HashMap::new();
-        for path in FILES {
-            let operator = operator(path)?;
+        let named = compile(gpu, FILES, |path, name| {
             // As many heads of keys as of queries.
-            let value = |name| constant(&shape, path, if name == "KV_HEADS" { "HEADS" } else { name });
-            let source = operator.defines.iter().try_fold(file(&format!("{path}.cu"))?, |source, (name, _)| {
-                value(name).map(|value| source.define(name, value)).ok_or_else(|| {
-                    Error::invalid(
-                        format!("`{path}` has a constant `{name}`"),
-                        "say in `gpt_step` what it follows from",
-                    )
-                })
-            })?;
-            let module = gpu.compile(source)?;
-            for name in operator.kernels {
-                named.insert(*name, module.kernel(name)?);
-            }
-        }
-        let turn: Vec<f32> = (0..HEAD).map(|at| if at < HEAD / 2 { 1.0 } else { 0.0 }).collect();
-        Ok(GptOperators { gpu: gpu.clone(), shape, named, turns: gpu.to_device(&turn.repeat(shape.context))? })
+            let value = constant(&shape, path, if name == "KV_HEADS" { "HEADS" } else { name });
+            value.unwrap_or_else(|| unreachable!("{path} has a constant {name}"))
+        })?;
+        let rope: Vec<f32> = (0..HEAD).map(|at| if at < HEAD / 2 { 1.0 } else { 0.0 }).collect();
+        Ok(GptOperators { gpu: gpu.clone(), shape, named, rope: gpu.to_device(&rope.repeat(shape.context))? })
     }
 
     /// Whether these kernels take a model of this shape with so many texts at once, and this GPU runs them: nothing is compiled for
@@ -210,7 +197,7 @@ impl GptOperators {
         let c = self.shape.width();
         let rows = self.texts_of(rows_of("rows of q, k and v", qkv, 3 * c)?, length)?;
         let (mut q, mut k, mut v) = (self.gpu.alloc(rows * c)?, self.gpu.alloc(rows * c)?, self.gpu.alloc(rows * c)?);
-        let args = (qkv, &self.turns, &mut q, &mut k, &mut v, length as i32, rows as i32);
+        let args = (qkv, &self.rope, &mut q, &mut k, &mut v, length as i32, rows as i32);
         self.named["lora_to_heads"].launch(each(qkv.len() / 8), args)?;
         Ok([q, k, v])
     }
@@ -225,7 +212,7 @@ impl GptOperators {
         same("heads of k", dk, rows * c)?;
         same("heads of v", dv, rows * c)?;
         let mut d_qkv = self.gpu.alloc(rows * 3 * c)?;
-        let args = (dq, dk, dv, &self.turns, &mut d_qkv, length as i32, rows as i32);
+        let args = (dq, dk, dv, &self.rope, &mut d_qkv, length as i32, rows as i32);
         self.named["lora_from_heads"].launch(each(rows * 3 * c / 8), args)?;
         Ok(d_qkv)
     }

@@ -6,7 +6,9 @@
 use super::Rung;
 use crate::code::Listing;
 use gpulab::error::{Error, Result};
+use gpulab::gpu::{Gpu, Kernel};
 use gpulab::launch::Source;
+use std::collections::HashMap;
 
 /// One file of operators: any number of kernels that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,6 +166,7 @@ pub const OPERATORS: &[Operator] = &[
             ("STAGES", 2),
             ("REGISTERS", 240),
             ("SPARE", 24),
+            ("ORDERED", 0),
         ],
         needs: (9, 0),
         only: true,
@@ -289,6 +292,33 @@ pub fn operator(path: &str) -> Result<Operator> {
         what: format!("the course has no operators `{path}`"),
         fix: format!("use one of: {}", OPERATORS.iter().map(|known| known.path).collect::<Vec<_>>().join(", ")),
     })
+}
+
+/// Compiles the kernels of these files by name, all files at the same time; `value` gives the constants of a file, by its path and
+/// their names.
+///
+/// # Errors
+/// [`Error::Unsupported`] on a GPU that a file is not for; those of [`Gpu::compile`].
+pub(crate) fn compile(
+    gpu: &Gpu,
+    paths: &[&str],
+    value: impl Fn(&str, &str) -> usize + Sync,
+) -> Result<HashMap<&'static str, Kernel>> {
+    let capability = gpu.compute_capability()?;
+    let one = |path: &str| -> Result<Vec<(&'static str, Kernel)>> {
+        let operator = operator(path)?;
+        operator.runs_on(capability)?;
+        let own = super::file(&format!("{path}.cu"))?;
+        let source = operator.defines.iter().fold(own, |source, (name, _)| source.define(name, value(path, name)));
+        let module = gpu.compile(source)?;
+        operator.kernels.iter().map(|name| Ok((*name, module.kernel(name)?))).collect()
+    };
+    let compiled: Vec<_> = std::thread::scope(|scope| {
+        let one = &one;
+        let threads: Vec<_> = paths.iter().map(|path| scope.spawn(move || one(path))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    Ok(compiled.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 impl Operator {

@@ -18,13 +18,13 @@
 mod tests;
 
 use crate::gpt_step::{AdamWConfig, StepResult};
-use crate::ladder::{file, operator};
+use crate::ladder::compile;
 use crate::products::{Into, Products, Sides};
 use crate::topics::{BackwardInputs, BackwardOutputs, FlashBackward};
 use gpulab::cpu::{AttentionShape, bf16_from_f32};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Graph, Kernel, LtEpilogue, LtExtra};
-use gpulab::launch::{LaunchConfig, Source};
+use gpulab::launch::LaunchConfig;
 use std::collections::HashMap;
 
 /// The head dimension that the kernels take.
@@ -344,33 +344,18 @@ fn each(count: usize) -> LaunchConfig {
     LaunchConfig::new(count.div_ceil(THREADS) as u32, THREADS as u32)
 }
 
-fn compile(gpu: &Gpu, shape: &LoraShape) -> Result<HashMap<&'static str, Kernel>> {
-    let capability = gpu.compute_capability()?;
-    let one = |path: &'static str| -> Result<Vec<(&'static str, Kernel)>> {
-        let operator = operator(path)?;
-        operator.runs_on(capability)?;
-        let value = |name: &str| match (path, name) {
-            ("gpt_step/loss", "THREADS") => loss_threads(shape),
-            ("lora_step/swiglu", "WIDTH") => shape.inner,
-            (_, "THREADS") => THREADS,
-            (_, "WIDTH") => shape.width(),
-            (_, "HEADS") => shape.heads,
-            (_, "KV_HEADS") => shape.kv_heads,
-            (_, "VOCABULARY") => shape.vocabulary,
-            (_, "COLUMNS") => shape.rows(),
-            (_, other) => unreachable!("{path} has a constant {other}"),
-        };
-        let own = file(&format!("{path}.cu"))?;
-        let source: Source = operator.defines.iter().fold(own, |source, (name, _)| source.define(name, value(name)));
-        let module = gpu.compile(source)?;
-        operator.kernels.iter().map(|name| Ok((*name, module.kernel(name)?))).collect()
-    };
-    let compiled: Vec<_> = std::thread::scope(|scope| {
-        let one = &one;
-        let threads: Vec<_> = FILES.iter().map(|path| scope.spawn(move || one(path))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    });
-    Ok(compiled.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+fn compiled(gpu: &Gpu, shape: &LoraShape) -> Result<HashMap<&'static str, Kernel>> {
+    compile(gpu, &FILES, |path, name| match (path, name) {
+        ("gpt_step/loss", "THREADS") => loss_threads(shape),
+        ("lora_step/swiglu", "WIDTH") => shape.inner,
+        (_, "THREADS") => THREADS,
+        (_, "WIDTH") => shape.width(),
+        (_, "HEADS") => shape.heads,
+        (_, "KV_HEADS") => shape.kv_heads,
+        (_, "VOCABULARY") => shape.vocabulary,
+        (_, "COLUMNS") => shape.rows(),
+        (_, other) => unreachable!("{path} has a constant {other}"),
+    })
 }
 
 impl LoraTraining {
@@ -388,7 +373,7 @@ impl LoraTraining {
         let rung = if hopper { "flash_backward/06_warp_specialised" } else { "flash_backward/04_async_copies" };
         let (kernels, flash) = std::thread::scope(|scope| {
             let flash = scope.spawn(|| FlashBackward::with(gpu, rung, true, HEAD, &[]));
-            (compile(gpu, &shape), flash.join().expect("no panic"))
+            (compiled(gpu, &shape), flash.join().expect("no panic"))
         });
         let (kernels, flash) = (kernels?, flash?);
         let groups = shape.groups();
