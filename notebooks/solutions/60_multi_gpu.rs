@@ -9,10 +9,10 @@ fn my_all_reduce(rank: &Rank, data: &mut [f32]) -> Result<()> {
     for step in 0..2 * (n - 1) {
         // Rank r sends chunk r − step, and gets the chunk before it from its left neighbour.
         let (out, into) = (chunks[me + 2 * n - step].clone(), chunks[me + 2 * n - step - 1].clone());
-        let mut came = vec![0.0; into.len()];
-        rank.send_recv(&data[out], (me + 1) % n, &mut came, (me + n - 1) % n)?;
-        for (own, came) in data[into].iter_mut().zip(came) {
-            *own = if step < n - 1 { *own + came } else { came }; // added up first, then handed on
+        let mut received = vec![0.0; into.len()];
+        rank.send_recv(&data[out], (me + 1) % n, &mut received, (me + n - 1) % n)?;
+        for (own, received) in data[into].iter_mut().zip(received) {
+            *own = if step < n - 1 { *own + received } else { received }; // added up first, then handed on
         }
     }
     Ok(())

@@ -72,7 +72,7 @@ pub fn export(options: ExportOnnx) -> Result<String> {
 /// The newest checkpoint of `make train-cpu` and its sisters.
 fn newest() -> Result<PathBuf> {
     let folder = results::dir();
-    let files = DeviceKind::ALL.map(|place| folder.join(format!("cnn-{}.safetensors", place.name())));
+    let files = DeviceKind::ALL.map(|device| folder.join(format!("cnn-{}.safetensors", device.name())));
     let dated = files.into_iter().filter_map(|file| Some((std::fs::metadata(&file).ok()?.modified().ok()?, file)));
     dated.max().map(|(_, file)| file).ok_or_else(|| Error::Invalid {
         what: format!("no CNN was trained yet: there is no cnn-DEVICE.safetensors in {}", folder.display()),

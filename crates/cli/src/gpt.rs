@@ -31,7 +31,7 @@ pub fn train(options: TrainGpt) -> Result<String> {
     let checkpoint = if options.resume { Some(kept(&files.checkpoint(), &options)?) } else { None };
     let plan = checkpoint.as_ref().map_or_else(|| plan(&options), |kept| kept.plan);
     // The device first: without it nobody waits for a tokenizer.
-    let (place, why) = Place::choose(options.engine, options.device, &plan, &|| open(options.device))?;
+    let (target, why) = Target::choose(options.engine, options.device, &plan, &|| open(options.device))?;
     print(format_args!("the steps are made by {why}"));
     let text = Text::read(&path)?;
     print(format_args!(
@@ -44,8 +44,8 @@ pub fn train(options: TrainGpt) -> Result<String> {
         let GptCheckpoint { step, engine, .. } = kept;
         print(format_args!("going on after step {step}, which {engine} made"));
     }
-    let mut engine: Box<dyn GptEngine> = match (&place, &checkpoint) {
-        (Place::Kernels(gpu), Some(kept)) => {
+    let mut engine: Box<dyn GptEngine> = match (&target, &checkpoint) {
+        (Target::Kernels(gpu), Some(kept)) => {
             let trainer = KernelTrainer::from_checkpoint(kept, &text, gpu)?;
             if let Some(note) = trainer.note() {
                 print(format_args!("not bit for bit: {note}"));
@@ -54,15 +54,15 @@ pub fn train(options: TrainGpt) -> Result<String> {
             }
             Box::new(trainer)
         }
-        (Place::Kernels(gpu), None) => Box::new(KernelTrainer::new(plan, tokens(&plan, &text, &options)?, gpu)?),
-        (Place::Operators(_, device, gpu), Some(kept)) => {
+        (Target::Kernels(gpu), None) => Box::new(KernelTrainer::new(plan, tokens(&plan, &text, &options)?, gpu)?),
+        (Target::Operators(_, device, gpu), Some(kept)) => {
             Box::new(OperatorTrainer::from_checkpoint(kept, &text, gpu, device)?)
         }
-        (Place::Operators(_, device, gpu), None) => {
+        (Target::Operators(_, device, gpu), None) => {
             Box::new(OperatorTrainer::new(plan, tokens(&plan, &text, &options)?, gpu, device)?)
         }
-        (Place::Candle(_, device), Some(kept)) => Box::new(GptTrainer::from_checkpoint(kept, &text, device)?),
-        (Place::Candle(_, device), None) => Box::new(GptTrainer::new(plan, tokens(&plan, &text, &options)?, device)?),
+        (Target::Candle(_, device), Some(kept)) => Box::new(GptTrainer::from_checkpoint(kept, &text, device)?),
+        (Target::Candle(_, device), None) => Box::new(GptTrainer::new(plan, tokens(&plan, &text, &options)?, device)?),
     };
     // It holds all that the trainer has by now.
     drop(checkpoint);
@@ -77,9 +77,9 @@ pub fn train(options: TrainGpt) -> Result<String> {
     print(format_args!(
         "counting tokens costs {unigram:.3} nats a token of the held-out part, counting pairs {bigram:.3}"
     ));
-    files.peak = place.peak(plan.dtype)?;
+    files.peak = target.peak(plan.dtype)?;
     files.every =
-        options.every.unwrap_or(if place.backend() == Backend::Cuda && !place.is_candle() { 500 } else { 100 });
+        options.every.unwrap_or(if target.backend() == Backend::Cuda && !target.is_candle() { 500 } else { 100 });
     (files.look, files.last_look) = options.held_out.map_or((files.look, files.last_look), |most| (most, most));
     let (mut last, stop) = (None, on_interrupt()?);
     train::run(engine.as_mut(), &files, &|| stop.load(Ordering::Relaxed), &mut |line| {
@@ -88,9 +88,9 @@ pub fn train(options: TrainGpt) -> Result<String> {
             last = Some(progress);
         }
     })?;
-    let machine = place.machine()?;
+    let machine = target.machine()?;
     let landmarks = [("counting tokens", unigram), ("counting pairs", bigram)];
-    let charts = loss_charts(&files.log(), plan.config.parameter_count(), &landmarks, (place.backend(), &machine))?;
+    let charts = loss_charts(&files.log(), plan.config.parameter_count(), &landmarks, (target.backend(), &machine))?;
     for (name, chart) in ["train-loss-tokens.svg", "train-loss-compute.svg"].into_iter().zip(charts) {
         chart.draw().save(files.folder.join(name))?;
     }
@@ -105,7 +105,7 @@ pub fn train(options: TrainGpt) -> Result<String> {
             ),
         });
     };
-    results::append(&rows(&place, &machine, &plan, held_out / a_token, rate * a_token))?;
+    results::append(&rows(&target, &machine, &plan, held_out / a_token, rate * a_token))?;
     let (apart, word) = ((bigram - held_out).abs(), if held_out < bigram { "better" } else { "worse" });
     let a_byte = held_out / a_token;
     Ok(format!(
@@ -134,23 +134,23 @@ fn open(device: Device) -> Result<Gpu> {
     }
 }
 
-/// Whose steps, and where.
+/// Whose steps are run, and on what.
 #[derive(Debug)]
-enum Place {
+enum Target {
     Kernels(Gpu),
     Candle(DeviceKind, gpulab_nn::Device),
     /// With candle's GPU, or for the CPU the simulated one.
     Operators(DeviceKind, gpulab_nn::Device, Gpu),
 }
 
-impl Place {
+impl Target {
     /// What was asked for; else the kernels where they can do it on an NVIDIA GPU, and candle everywhere else. And why, in words.
     fn choose(
         asked: Option<GptEngineChoice>,
         device: Device,
         plan: &GptTrainConfig,
         open: &dyn Fn() -> Result<Gpu>,
-    ) -> Result<(Place, String)> {
+    ) -> Result<(Target, String)> {
         let kernels = || {
             let gpu = open()?;
             KernelTrainer::takes(&gpu, plan)?;
@@ -166,11 +166,11 @@ impl Place {
                 ));
             }
             let kind = DeviceKind::from(device);
-            Ok((Place::Candle(kind, kind.open()?), format!("candle: {why}")))
+            Ok((Target::Candle(kind, kind.open()?), format!("candle: {why}")))
         };
         let named = |gpu: Gpu, why: &str| {
             let text = format!("the course's kernels on {}: {why}", gpu.name());
-            (Place::Kernels(gpu), text)
+            (Target::Kernels(gpu), text)
         };
         match (asked, device) {
             (Some(GptEngineChoice::Kernels), _) => Ok(named(kernels()?, "as --engine asks")),
@@ -181,7 +181,7 @@ impl Place {
                 let gpu = if device == Device::Cpu { Gpu::simulated()? } else { gpulab_nn::gpu_of(&on)? };
                 OperatorTrainer::takes(&gpu, plan)?;
                 let text = format!("candle's autograd and the course's operators on {}: as --engine asks", gpu.name());
-                Ok((Place::Operators(kind, on, gpu), text))
+                Ok((Target::Operators(kind, on, gpu), text))
             }
             (None, Device::Cuda) => match kernels() {
                 Ok(gpu) => Ok(named(gpu, "they take this model")),
@@ -192,21 +192,21 @@ impl Place {
     }
 
     fn is_candle(&self) -> bool {
-        matches!(self, Place::Candle(..))
+        matches!(self, Target::Candle(..))
     }
 
     fn backend(&self) -> Backend {
         match self {
-            Place::Kernels(Gpu::Simulated(_)) | Place::Operators(_, _, Gpu::Simulated(_)) => Backend::Simulator,
-            Place::Kernels(_) => Backend::Cuda,
-            Place::Candle(kind, _) | Place::Operators(kind, ..) => kind.backend(),
+            Target::Kernels(Gpu::Simulated(_)) | Target::Operators(_, _, Gpu::Simulated(_)) => Backend::Simulator,
+            Target::Kernels(_) => Backend::Cuda,
+            Target::Candle(kind, _) | Target::Operators(kind, ..) => kind.backend(),
         }
     }
 
     fn machine(&self) -> Result<String> {
         match self {
-            Place::Kernels(gpu) | Place::Operators(_, _, gpu) => Ok(gpu.name().to_string()),
-            Place::Candle(kind, _) => kind.machine(),
+            Target::Kernels(gpu) | Target::Operators(_, _, gpu) => Ok(gpu.name().to_string()),
+            Target::Candle(kind, _) => kind.machine(),
         }
     }
 
@@ -289,11 +289,11 @@ fn tokens(plan: &GptTrainConfig, text: &Text, options: &TrainGpt) -> Result<Toke
 }
 
 /// Loss and speed as rows of `metrics.csv`; what the simulator takes says nothing.
-fn rows(place: &Place, machine: &str, plan: &GptTrainConfig, held_out: f64, rate: f64) -> Vec<Measurement> {
-    let experiment = match place {
-        Place::Kernels(_) => "train-gpt, the course's kernels",
-        Place::Operators(..) => "train-gpt, candle with the course's operators",
-        Place::Candle(..) => "train-gpt",
+fn rows(target: &Target, machine: &str, plan: &GptTrainConfig, held_out: f64, rate: f64) -> Vec<Measurement> {
+    let experiment = match target {
+        Target::Kernels(_) => "train-gpt, the course's kernels",
+        Target::Operators(..) => "train-gpt, candle with the course's operators",
+        Target::Candle(..) => "train-gpt",
     };
     let row = |metric: &str, unit: &str, value: f64| Measurement {
         time: results::now_utc(),
@@ -301,10 +301,10 @@ fn rows(place: &Place, machine: &str, plan: &GptTrainConfig, held_out: f64, rate
         lesson: "train-gpt".to_string(),
         machine: machine.to_string(),
         dtype: plan.dtype.as_str().to_string(),
-        ..Measurement::new(experiment, place.backend(), plan.steps as usize, metric, unit, Summary::of(&[value]))
+        ..Measurement::new(experiment, target.backend(), plan.steps as usize, metric, unit, Summary::of(&[value]))
     };
     let mut rows = vec![row("held-out loss", "nats a byte", held_out)];
-    if place.backend() != Backend::Simulator {
+    if target.backend() != Backend::Simulator {
         rows.push(row("speed", "bytes/s", rate));
     }
     rows
@@ -387,7 +387,7 @@ mod tests {
         let tiny = Config { n_layer: 1, n_head: 1, n_embd: 64, n_ctx: 16, vocab_size: 300 };
         let plan = GptTrainConfig { config: tiny, ..GptTrainConfig::GPT2 };
         let of = |asked, device, plan: &GptTrainConfig, open: &dyn Fn() -> Result<Gpu>| {
-            Place::choose(asked, device, plan, open).map(|(place, why)| (matches!(place, Place::Kernels(_)), why))
+            Target::choose(asked, device, plan, open).map(|(target, why)| (matches!(target, Target::Kernels(_)), why))
         };
         // Without being asked: on an NVIDIA GPU, for which the simulated one stands here.
         assert!(of(None, Device::Cuda, &plan, &simulated).unwrap().1.ends_with(": they take this model"));
@@ -411,8 +411,8 @@ mod tests {
         }
         // Operators of candle's: on the CPU in the simulator.
         let operators = Some(GptEngineChoice::Operators);
-        let (place, why) = Place::choose(operators, Device::Cpu, &plan, &none).unwrap();
-        assert!(place.backend() == Backend::Simulator && why.contains("autograd"), "{why}");
+        let (target, why) = Target::choose(operators, Device::Cpu, &plan, &none).unwrap();
+        assert!(target.backend() == Backend::Simulator && why.contains("autograd"), "{why}");
         let wrong = GptTrainConfig { dtype: DType::F32, ..plan };
         assert!(of(operators, Device::Cpu, &wrong, &none).unwrap_err().to_string().contains("compute in bf16"));
         assert!(of(kernels, Device::Cuda, &plan, &none).unwrap_err().to_string().contains("no GPU here"));

@@ -58,7 +58,7 @@ impl From<KernelChoice> for cnn::Kernels {
 pub fn train(options: Train) -> Result<String> {
     let folder = options.out.clone().unwrap_or_else(results::dir);
     let plan = plan(&options, &folder);
-    let place = plan.device;
+    let device = plan.device;
     // The device first: without it nobody waits for images. It stays open until the trainer has it.
     let _held = plan.hold_device()?;
     let all = match options.images {
@@ -85,7 +85,7 @@ pub fn train(options: Train) -> Result<String> {
             checkpoint.display()
         ));
     }
-    let plots = store(&trainer, place, &folder)?;
+    let plots = store(&trainer, device, &folder)?;
     Ok(format!("{}\nthe network is kept in {}\n{plots}", trainer.report(), checkpoint.display()))
 }
 
@@ -106,25 +106,25 @@ pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
 }
 
 fn plan(options: &Train, folder: &Path) -> TrainConfig {
-    let place = DeviceKind::from(options.device);
-    let own_on_gpu = place == DeviceKind::Cuda && options.kernels != Some(KernelChoice::Candle);
+    let device = DeviceKind::from(options.device);
+    let own_on_gpu = device == DeviceKind::Cuda && options.kernels != Some(KernelChoice::Candle);
     let usual = if own_on_gpu { EVERY_ON_GPU } else { TrainConfig::default().every };
     TrainConfig {
-        device: place,
+        device,
         precision: options.dtype.into(),
         epochs: options.epochs,
         batch: options.batch_size,
         seed: options.seed,
         learning_rate: options.learning_rate,
         every: options.every.unwrap_or(usual),
-        checkpoint: Some(folder.join(format!("cnn-{}.safetensors", place.name()))),
+        checkpoint: Some(folder.join(format!("cnn-{}.safetensors", device.name()))),
         kernels: options.kernels.map(Into::into),
     }
 }
 
 /// Appends the rows, and draws the loss of this run and the times of all runs on these images; says where.
-fn store(trainer: &Trainer, place: DeviceKind, folder: &Path) -> Result<String> {
-    let machine = place.machine()?;
+fn store(trainer: &Trainer, device: DeviceKind, folder: &Path) -> Result<String> {
+    let machine = device.machine()?;
     let (time, commit) = (results::now_utc(), results::commit());
     let mut rows = trainer.rows();
     for row in &mut rows {
@@ -136,7 +136,7 @@ fn store(trainer: &Trainer, place: DeviceKind, folder: &Path) -> Result<String> 
     let file = folder.join("metrics.csv");
     results::append_to(&file, &rows)?;
     let all = results::read(&file)?;
-    let (loss, time) = (folder.join(format!("train-loss-{}.svg", place.name())), folder.join("train-time.svg"));
+    let (loss, time) = (folder.join(format!("train-loss-{}.svg", device.name())), folder.join("train-time.svg"));
     loss_chart(&rows).draw().save(&loss)?;
     let trained: Vec<Measurement> = all.into_iter().filter(|row| row.lesson == LESSON).collect();
     time_chart(&newest_times(&trained, &trainer.state().data)).draw().save(&time)?;

@@ -64,7 +64,7 @@ extern "C" __global__ __launch_bounds__(128) void head(
 
 // Mean loss and hits of the batch, at this step's place in the epoch's history. The last kernel of a step.
 extern "C" __global__ __launch_bounds__(32) void tally(
-    const float *losses, const u32 *hits, u32 *state, float *loss_history, u32 *hit_history, int batch, int room
+    const float *losses, const u32 *hits, u32 *state, float *loss_history, u32 *hit_history, int batch, int capacity
 ) {
     float loss = 0.0f;
     u32 right = 0;
@@ -78,7 +78,7 @@ extern "C" __global__ __launch_bounds__(32) void tally(
     }
     if (threadIdx.x == 0) {
         int at = (int)state[BATCHES];
-        if (at < room) {
+        if (at < capacity) {
             loss_history[at] = loss / batch;
             hit_history[at] = right;
         }

@@ -10,8 +10,8 @@ __device__ void copy_rows(const T *table, const int *index, T *out, int count, i
     // The tile of a block in T. With single floats its loop takes four times as many steps.
     const int TILE = THREADS * EACH * (16 / sizeof(T));
     int n = count * width;
-    for (int turn = 0; turn < TILE; turn += THREADS * EACH) {
-        int first = blockIdx.x * TILE + turn + threadIdx.x;
+    for (int offset = 0; offset < TILE; offset += THREADS * EACH) {
+        int first = blockIdx.x * TILE + offset + threadIdx.x;
         // Unrolled, so that these arrays are registers.
         T x[EACH];
 #pragma unroll

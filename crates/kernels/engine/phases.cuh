@@ -303,8 +303,8 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
                              float *logits, unsigned long long *best, Await await) {
     bool heads = CLUSTER > 1 && phase == ATTENTION, in_units = MERGED && phase == UP, parts = heads || in_units;
     bool normed = phase != OUT && phase != DOWN;
-    int matrix = heads ? QKV : phase, turn = adding_before(layer, phase);
-    int residual = residual_of(turn);
+    int matrix = heads ? QKV : phase, addition = adding_before(layer, phase);
+    int residual = residual_of(addition);
     Vectors vectors(model.vectors, layer);
     Units own;
     Share share = heads      ? Share{(int)blockIdx.x * SLICE, blockIdx.x < Positions::COUNT ? SLICE : 0}
@@ -353,7 +353,7 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
         first_pair = with_residual(first_row, first_pair);
     }
     if (parts) {
-        model.work.clear_residual(turn + 2);
+        model.work.clear_residual(addition + 2);
     }
     if (share.rows == 0 && phase != LOGITS) {
         shared.clock(2);
@@ -435,7 +435,7 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
                 multiply_tiles(ring, shared, (heads ? OWN_ROWS : WIDTH) / TILE, heads ? HEAD / STEP : own.steps,
                                [&](int row, float sum) {
                                    float more = also ? shared.base[first + row] : 0.0f;
-                                   model.work.add(residual_of(turn + 1) + first + row, sum + more);
+                                   model.work.add(residual_of(addition + 1) + first + row, sum + more);
                                });
             }
         }

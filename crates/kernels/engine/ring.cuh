@@ -22,8 +22,8 @@ __device__ void bulk_copy(void *to, const void *from, int bytes, u64 *barrier) {
                  : "memory");
 }
 
-// A place in the ring, and the parity of its round.
-struct Place {
+// A stage of the ring, and the parity of its phase.
+struct Stage {
     int slot = 0, parity = 0;
 
     __device__ void advance(int slots) {
@@ -48,7 +48,7 @@ struct Ring {
     int slots, ahead;
     int sent = 0; // stages that the producer has asked for
     long long waited = 0; // with CLOCKS: cycles that a consumer has waited for stages
-    Place at, landed;
+    Stage at, landed;
 
     // By all threads of the block, at its start. There are MOST_SLOTS at most.
     __device__ Ring(char *memory, u64 (&barriers)[2][MOST_SLOTS], const Share *shares, Launch launch)

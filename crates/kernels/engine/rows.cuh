@@ -229,9 +229,9 @@ template <class Before, class Finish>
 __device__ void multiply_rows(Ring &ring, Shared &shared, int matrix, Share share, Before before, Finish finish) {
     int all = steps_of(matrix);
     static_assert(THREADS >= GROUP_ROWS / 2, "a thread finishes one pair");
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, turn = 0;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, buffer = 0;
 #pragma unroll 1
-    for (int group = 0; group < share.rows; group += GROUP_ROWS, turn ^= 1) {
+    for (int group = 0; group < share.rows; group += GROUP_ROWS, buffer ^= 1) {
         int many = min(GROUP_ROWS, share.rows - group), row = share.first + group + 2 * threadIdx.x;
         bool finishes = 2 * threadIdx.x < many;
         float2 kept = make_float2(0, 0);
@@ -261,8 +261,8 @@ __device__ void multiply_rows(Ring &ring, Shared &shared, int matrix, Share shar
             }
             float above = sum_of(sums, 0), below = sum_of(sums, 1);
             if (lane % 4 == 0) {
-                shared.sums[turn][warp][tile + lane / 4] = above;
-                shared.sums[turn][warp][tile + lane / 4 + 8] = below;
+                shared.sums[buffer][warp][tile + lane / 4] = above;
+                shared.sums[buffer][warp][tile + lane / 4 + 8] = below;
             }
         }
         consumers_sync();
@@ -270,7 +270,7 @@ __device__ void multiply_rows(Ring &ring, Shared &shared, int matrix, Share shar
             float2 sum = make_float2(0, 0);
 #pragma unroll
             for (int from = 0; from < WARPS; ++from) {
-                float2 both = *(const float2 *)&shared.sums[turn][from][2 * threadIdx.x];
+                float2 both = *(const float2 *)&shared.sums[buffer][from][2 * threadIdx.x];
                 sum.x += both.x, sum.y += both.y;
             }
             finish(row, sum, kept);

@@ -8,9 +8,9 @@ constexpr int RESIDUAL = 0, QUERIES = 3 * WIDTH, UNITS = QUERIES + QUERY + 2 * K
               WEIGHED = GATHERED + HEADS * SPLITS * HEAD, NUMBERS = WEIGHED + 2 * HEADS * SPLITS;
 
 // A phase that adds to the residual reads one of the three, adds to the next, and clears the last, to which the next such
-// phase adds: `turn` counts them.
-__device__ constexpr int residual_of(int turn) {
-    return RESIDUAL + turn % 3 * WIDTH;
+// phase adds: `addition` counts them.
+__device__ constexpr int residual_of(int addition) {
+    return RESIDUAL + addition % 3 * WIDTH;
 }
 
 struct Work {
@@ -21,9 +21,9 @@ struct Work {
     __device__ void add(int at, float value) const { atomicAdd(numbers + at, value); }
 
     // By all blocks, behind the wait.
-    __device__ void clear_residual(int turn) const {
+    __device__ void clear_residual(int addition) const {
         for (int i = blockIdx.x * THREADS + threadIdx.x; i < WIDTH; i += blocks() * THREADS) {
-            write(residual_of(turn) + i, 0.0f);
+            write(residual_of(addition) + i, 0.0f);
         }
     }
 

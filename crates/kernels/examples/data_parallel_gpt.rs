@@ -64,9 +64,9 @@ struct Clock<'a> {
 
 impl Clock<'_> {
     /// The spans of the step, in ms from its begin. A sum begins when its numbers are there and the one before it has ended.
-    fn spans(&self, end: &Event, way: &str, layers: usize) -> Result<Vec<Span>> {
+    fn spans(&self, end: &Event, variant: &str, layers: usize) -> Result<Vec<Span>> {
         let at = |event: &Event| event.ms_since(&self.begin);
-        let (compute, network) = (format!("{way}: compute"), format!("{way}: NCCL"));
+        let (compute, network) = (format!("{variant}: compute"), format!("{variant}: NCCL"));
         let (mut spans, mut last) = (Vec::new(), 0.0);
         let ready = self.ready.iter().map(at).collect::<Result<Vec<f64>>>()?;
         let labels = ["forward pass, table".to_string(), "last norm, backward".to_string()]
@@ -186,7 +186,7 @@ impl<'a> Trained<'a> {
     }
 
     /// What the two streams did in one step, behind some others that were not looked at.
-    fn look(&mut self, side: &'a Stream, way: &str) -> Result<Vec<Span>> {
+    fn look(&mut self, side: &'a Stream, variant: &str) -> Result<Vec<Span>> {
         for _ in 0..CALLS {
             self.queue()?;
         }
@@ -196,7 +196,7 @@ impl<'a> Trained<'a> {
         let end = self.sums.rank.gpu().event()?;
         self.sums.rank.synchronize()?;
         let layers = self.sums.layers;
-        self.sums.clock.take().map_or(Ok(Vec::new()), |clock| clock.spans(&end, way, layers))
+        self.sums.clock.take().map_or(Ok(Vec::new()), |clock| clock.spans(&end, variant, layers))
     }
 
     /// Milliseconds of a step, by events.
@@ -219,30 +219,30 @@ struct Found {
     gradients: Option<(f64, String)>,
     /// This rank's losses of the large model's steps, and those of one GPU with all texts.
     losses: Vec<(f64, f64)>,
-    /// Milliseconds of a step, by [`ways`]; of one GPU alone on the first rank only.
+    /// Milliseconds of a step, by [`variants`]; of one GPU alone on the first rank only.
     times: Vec<Vec<f64>>,
     peak: f64,
     timeline: Vec<Span>,
 }
 
 /// What is timed: its name, and when the gradients are added up, if they are.
-fn ways() -> Vec<(String, Option<When>)> {
-    let mut ways = vec![
+fn variants() -> Vec<(String, Option<When>)> {
+    let mut variants = vec![
         ("one GPU alone".to_string(), None),
         ("all GPUs, no sums".to_string(), None),
         ("sums behind the backward pass".to_string(), Some(When::Behind)),
     ];
-    ways.extend(BUCKETS.map(|layers| {
+    variants.extend(BUCKETS.map(|layers| {
         let name = if layers == 1 { String::new() } else { format!(", {layers} layers at a time") };
         (format!("sums beside it{name}"), Some(When::Beside(layers)))
     }));
-    ways
+    variants
 }
 
 fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<Found> {
     let (begin, n, gpu) = (Instant::now(), rank.size(), rank.gpu());
-    let ways = ways();
-    let mut found = Found { times: vec![Vec::new(); ways.len()], ..Found::default() };
+    let variants = variants();
+    let mut found = Found { times: vec![Vec::new(); variants.len()], ..Found::default() };
     // The gradients of a small model: the whole batch on one GPU, and shared out.
     let small = GptShape { layers: 2, heads: 2, vocabulary: 77, context: 33 };
     let kernels = GptKernels::compile(gpu, &small)?;
@@ -293,7 +293,7 @@ fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<F
         if late.to_host()?[0] == 1 && round > 2 {
             break;
         }
-        for ((index, (_, when)), times) in ways.iter().enumerate().zip(&mut found.times) {
+        for ((index, (_, when)), times) in variants.iter().enumerate().zip(&mut found.times) {
             // Nobody begins before all are here.
             rank.all_reduce(&mut late, Op::Max)?;
             rank.synchronize()?;
@@ -308,10 +308,10 @@ fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<F
         }
     }
     if timeline {
-        for (way, when) in &ways {
+        for (variant, when) in &variants {
             if let Some(when) = when {
                 shared.sums.when = *when;
-                found.timeline.extend(shared.look(side, way)?);
+                found.timeline.extend(shared.look(side, variant)?);
             }
         }
     }
@@ -367,12 +367,12 @@ fn main() -> Result<()> {
         given.join(" ")
     );
     let mut rows = "time,commit,machine,driver,command,ranks,way,what,value,unit,samples,p10,p90\n".to_string();
-    let mut put = |way: &str, what: &str, unit: &str, samples: &[f64]| {
+    let mut put = |variant: &str, what: &str, unit: &str, samples: &[f64]| {
         let Summary { median, p10, p90, .. } = Summary::of(samples);
         writeln!(
             rows,
             "{stamp},{n},{},{what},{median:.5},{unit},{},{p10:.5},{p90:.5}",
-            way.replace(',', ""),
+            variant.replace(',', ""),
             samples.len()
         )
         .expect("a String takes everything");
@@ -382,19 +382,20 @@ fn main() -> Result<()> {
     put("sums beside it", "losses off by", "nats a token", &[apart]);
     put("sums beside it", "memory at the peak", "GiB", &[found[0].peak / f64::from(1 << 30)]);
     let mut alone = f64::NAN;
-    for (way, (name, _)) in ways().iter().enumerate() {
+    for (variant, (name, _)) in variants().iter().enumerate() {
         // A step has ended when the slowest rank has ended it.
-        let ranks: Vec<&Vec<f64>> = found.iter().map(|one| &one.times[way]).filter(|times| !times.is_empty()).collect();
+        let ranks: Vec<&Vec<f64>> =
+            found.iter().map(|one| &one.times[variant]).filter(|times| !times.is_empty()).collect();
         let rounds = ranks.iter().map(|times| times.len()).min().unwrap_or(0);
         let slowest: Vec<f64> =
             (0..rounds).map(|round| ranks.iter().map(|times| times[round]).fold(0.0, f64::max)).collect();
         let ms = put(name, "a step", "ms", &slowest);
-        if way == 0 {
+        if variant == 0 {
             alone = ms;
         }
         let share: Vec<f64> = slowest.iter().map(|ms| alone / ms).collect();
         let efficiency = put(name, "efficiency", "of one GPU alone", &share);
-        let texts = if way == 0 { BATCH } else { n * BATCH };
+        let texts = if variant == 0 { BATCH } else { n * BATCH };
         let rate = (texts * shape.context) as f64 / ms * 1e3;
         put(name, "tokens a second", "1/s", &[rate]);
         println!("  {name:36} {ms:8.3} ms {rate:9.0} tokens/s, efficiency {efficiency:.3}");

@@ -2,9 +2,9 @@
 //! bf16, int8 and int4, and of a GPT-2 with 124 million at context 512; random weights, a batch of one.
 //!
 //! `cargo run --release -p gpulab-kernels --example decode_engine -- [--out decode_engine.csv] [--seconds 100] [--only SHAPE]
-//! [--ways FILE] [--simulate]`, in the repository or in a folder where `crates/kernels` lies. First every plan is compared with
+//! [--variants FILE] [--simulate]`, in the repository or in a folder where `crates/kernels` lies. First every plan is compared with
 //! f64 at awkward shapes (with `--simulate` that is all), then, at the timed shape and position, against f64 as well. A sample
-//! is 32 tokens around the context; the table has medians of nine. `--ways` names a file of plans and constants as `WAYS` below.
+//! is 32 tokens around the context; the table has medians of nine. `--variants` names a file of plans and constants as `VARIANTS` below.
 //!
 //! A row of the table: `shape`, `bits`, `plan`; the constants `threads`, `splits`, `heads_each`, `slot_steps`, `slots`, `ahead`;
 //! `kernels` a token; `context`; `us_a_token`, `p10`, `p90`; the `bytes` that a token reads, `share_of_copy` (bytes ÷ time ÷
@@ -25,21 +25,22 @@ const SAMPLES: usize = 9;
 
 fn main() -> Result<()> {
     let (mut out, mut seconds, mut only) = ("decode_engine.csv".to_string(), 100.0, String::new());
-    let (mut simulate, mut ways) = (false, None);
+    let (mut simulate, mut variants) = (false, None);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--out" => out = arguments.next().expect("a path follows"),
             "--seconds" => seconds = arguments.next().and_then(|text| text.parse().ok()).expect("a number follows"),
             "--simulate" => simulate = true,
-            "--ways" => ways = arguments.next(),
+            "--variants" => variants = arguments.next(),
             "--only" => only = arguments.next().expect("a shape follows, such as gpt2 or Int4"),
             other => panic!("unknown: {other}"),
         }
     }
     let start = Instant::now();
-    let ways = ways.map_or(Ok(WAYS.to_string()), std::fs::read_to_string).expect("the file of ways can be read");
-    let ways = parsed(&ways);
+    let variants =
+        variants.map_or(Ok(VARIANTS.to_string()), std::fs::read_to_string).expect("the file of variants can be read");
+    let variants = parsed(&variants);
     let gpu = if simulate { Gpu::simulated()? } else { Gpu::open_index(0)? };
     println!("{gpu}");
     let shapes: Vec<Shape> = SHAPES
@@ -48,12 +49,14 @@ fn main() -> Result<()> {
         .map(|(name, config, context, bits)| Shape { name: format!("{name} {bits:?}"), config, context, bits })
         .collect();
     // Everything is compiled first, side by side: most of a short run is NVRTC's.
-    let timed = shapes.iter().map(|shape| (shape, compiled_in(shape, &ways)));
+    let timed = shapes.iter().map(|shape| (shape, compiled_in(shape, &variants)));
     let checked = awkward_shapes(simulate);
-    let checks = checked.iter().map(|shape| (shape, checked_ways(shape, simulate)));
+    let checks = checked.iter().map(|shape| (shape, checked_variants(shape, simulate)));
     let timed = timed.filter(|_| !simulate);
-    let wanted: Vec<_> =
-        checks.chain(timed).flat_map(|(shape, ways)| ways.into_iter().map(move |way| (shape, way))).collect();
+    let wanted: Vec<_> = checks
+        .chain(timed)
+        .flat_map(|(shape, variants)| variants.into_iter().map(move |variant| (shape, variant)))
+        .collect();
     let compiled: Vec<_> = std::thread::scope(|scope| {
         let compile = |&(shape, (plan, constants)): &(&Shape, (EnginePlan, EngineConstants))| {
             let (gpu, config, bits) = (gpu.clone(), shape.config, shape.bits);
@@ -80,7 +83,9 @@ fn main() -> Result<()> {
             let left = seconds - start.elapsed().as_secs_f64();
             if left < 6.0 {
                 println!("{}: no time left", shape.name);
-            } else if let Err(error) = time(&gpu, shape, &kernels, fewer, &ways, copy, exact, &mut rows, &mut clocks) {
+            } else if let Err(error) =
+                time(&gpu, shape, &kernels, fewer, &variants, copy, exact, &mut rows, &mut clocks)
+            {
                 println!("{}: {error}", shape.name);
             }
             println!("[{:.1} s]", start.elapsed().as_secs_f64());
@@ -219,17 +224,17 @@ const ODD: EngineConstants =
     EngineConstants { splits: 3, slot_steps: 8, cluster: 1, merged: false, ..EngineConstants::GPT2 };
 
 /// The plans and constants of a check: also layers of fewer phases, which are GPT-2's.
-fn checked_ways(shape: &Shape, simulate: bool) -> Vec<(EnginePlan, EngineConstants)> {
-    let mut ways = EnginePlan::ALL.map(|plan| (plan, ODD)).to_vec();
+fn checked_variants(shape: &Shape, simulate: bool) -> Vec<(EnginePlan, EngineConstants)> {
+    let mut variants = EnginePlan::ALL.map(|plan| (plan, ODD)).to_vec();
     if shape.config.family == Family::Gpt2 {
         // The simulator has two blocks, with many steps each.
         let cluster = if simulate { 2 } else { 8 };
         let two = EngineConstants { slot_steps: 24, cluster, splits: cluster, merged: true, ..ODD };
-        ways.extend([EnginePlan::Fused, EnginePlan::Overlapped, EnginePlan::Persistent].map(|plan| (plan, two)));
-        ways.push((EnginePlan::Persistent, EngineConstants { merged: true, slot_steps: 24, ..ODD }));
-        ways.push((EnginePlan::Persistent, EngineConstants { merged: false, ..two }));
+        variants.extend([EnginePlan::Fused, EnginePlan::Overlapped, EnginePlan::Persistent].map(|plan| (plan, two)));
+        variants.push((EnginePlan::Persistent, EngineConstants { merged: true, slot_steps: 24, ..ODD }));
+        variants.push((EnginePlan::Persistent, EngineConstants { merged: false, ..two }));
     }
-    ways
+    variants
 }
 
 /// Shapes that fill nothing evenly.
@@ -323,7 +328,7 @@ fn time(
     shape: &Shape,
     kernels: &[Compiled<'_>],
     fewer: bool,
-    ways: &[Way],
+    variants: &[Variant],
     copy: f64,
     exact: &mut Vec<f64>,
     rows: &mut Vec<Row>,
@@ -356,8 +361,11 @@ fn time(
                 continue;
             }
         };
-        for way in ways.iter().filter(|way| way.is_of(shape) && (way.plan, way.constants) == (plan, constants)) {
-            let tuning = way.tuning;
+        for variant in variants
+            .iter()
+            .filter(|variant| variant.is_of(shape) && (variant.plan, variant.constants) == (plan, constants))
+        {
+            let tuning = variant.tuning;
             let run = |engine: &mut Engine| -> Result<Vec<f32>> {
                 engine.tune(tuning)?;
                 engine.begin(&[42], context, Some(&caches), (0.0, 0))?;
@@ -426,14 +434,14 @@ fn phases(clocks: &[Vec<[u64; 5]>], constants: EngineConstants, us: f64, row: &s
 }
 
 /// A plan with its constants, for the shapes that are named so.
-struct Way {
+struct Variant {
     shape: String,
     plan: EnginePlan,
     constants: EngineConstants,
     tuning: EngineTuning,
 }
 
-impl Way {
+impl Variant {
     fn is_of(&self, shape: &Shape) -> bool {
         shape.name.contains(&self.shape)
     }
@@ -441,7 +449,7 @@ impl Way {
 
 /// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all); and, where they are not 1, 0,
 /// 0 each, cluster, merged, blocks, without (a sum of parts that are left out), clocks.
-const WAYS: &str = "
+const VARIANTS: &str = "
 gpt2-124M_Bf16 operators  256 5 1 24 0 0
 gpt2-124M_Bf16 fused      256 5 1 24 0 0
 gpt2-124M_Bf16 overlapped 256 5 1 24 0 0
@@ -481,13 +489,13 @@ gpt2-124M_Int4 overlapped 256 5 1 16 0 0
 gpt2-124M_Int4 persistent 256 5 1 16 0 0
 ";
 
-fn parsed(text: &str) -> Vec<Way> {
-    let way = |line: &str| {
+fn parsed(text: &str) -> Vec<Variant> {
+    let variant = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |at: usize| words[at].parse().unwrap_or_else(|_| panic!("no number: {line}"));
         let further = |at: usize, usual: usize| if at < words.len() { number(at) } else { usual };
         let plan = EnginePlan::ALL.into_iter().find(|plan| plan.name() == words[1]);
-        Way {
+        Variant {
             shape: words[0].replace('_', " "),
             plan: plan.unwrap_or_else(|| panic!("no plan: {line}")),
             constants: EngineConstants {
@@ -504,15 +512,15 @@ fn parsed(text: &str) -> Vec<Way> {
             tuning: EngineTuning { slots: number(6), ahead: number(7) },
         }
     };
-    text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(way).collect()
+    text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(variant).collect()
 }
 
 /// What has to be compiled for a shape.
-fn compiled_in(shape: &Shape, ways: &[Way]) -> Vec<(EnginePlan, EngineConstants)> {
+fn compiled_in(shape: &Shape, variants: &[Variant]) -> Vec<(EnginePlan, EngineConstants)> {
     let mut all = Vec::new();
-    for way in ways.iter().filter(|way| way.is_of(shape)) {
-        if !all.contains(&(way.plan, way.constants)) {
-            all.push((way.plan, way.constants));
+    for variant in variants.iter().filter(|variant| variant.is_of(shape)) {
+        if !all.contains(&(variant.plan, variant.constants)) {
+            all.push((variant.plan, variant.constants));
         }
     }
     all

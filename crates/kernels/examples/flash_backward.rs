@@ -41,7 +41,7 @@ const VARIANTS: &[Variant] = &[
 ];
 
 /// A rung, or a variant of one, for one head dimension, without and with a mask.
-struct Way {
+struct Variant {
     name: String,
     width: usize,
     masked: [FlashBackward; 2],
@@ -63,8 +63,8 @@ fn main() -> Result<()> {
     let gpu = if simulate { Gpu::simulated()? } else { Gpu::open_index(0)? };
     println!("{gpu}");
     // Half of the time at most goes into checks.
-    let ways = open(&gpu, &only, &|| start.elapsed().as_secs_f64() > seconds / 2.0);
-    println!("{} ways are right at awkward sizes, {:.0} s\n", ways.len(), start.elapsed().as_secs_f64());
+    let variants = open(&gpu, &only, &|| start.elapsed().as_secs_f64() > seconds / 2.0);
+    println!("{} variants are right at awkward sizes, {:.0} s\n", variants.len(), start.elapsed().as_secs_f64());
     let mut table = String::new();
     for (at, size) in SIZES.into_iter().enumerate().filter(|_| !simulate) {
         for causal in [false, true] {
@@ -73,8 +73,8 @@ fn main() -> Result<()> {
                 break;
             }
             let slow = |name: &str| name.starts_with("01") || name.starts_with("02");
-            let taken = |way: &&Way| way.width == size.2 && (long || at == 0 || !slow(&way.name));
-            let lines = compare(&gpu, size.into(), causal, &ways.iter().filter(taken).collect::<Vec<_>>())?;
+            let taken = |variant: &&Variant| variant.width == size.2 && (long || at == 0 || !slow(&variant.name));
+            let lines = compare(&gpu, size.into(), causal, &variants.iter().filter(taken).collect::<Vec<_>>())?;
             println!("{lines}");
             table += &lines;
         }
@@ -84,7 +84,7 @@ fn main() -> Result<()> {
 }
 
 /// Everything that runs here, compiled side by side, and checked; what does not is named.
-fn open(gpu: &Gpu, only: &str, late: &dyn Fn() -> bool) -> Vec<Way> {
+fn open(gpu: &Gpu, only: &str, late: &dyn Fn() -> bool) -> Vec<Variant> {
     let rungs = Ladder::FlashBackward.rungs();
     let mut wanted: Vec<Variant> = Vec::new();
     for width in gpulab_kernels::topics::WIDTHS {
@@ -108,7 +108,7 @@ fn open(gpu: &Gpu, only: &str, late: &dyn Fn() -> bool) -> Vec<Way> {
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     println!("{} programs compiled", compiled.len());
-    let mut ways = Vec::new();
+    let mut variants = Vec::new();
     for (&(path, width, constants), compiled) in wanted.iter().zip(compiled) {
         let name = named(path, constants);
         if late() {
@@ -118,12 +118,12 @@ fn open(gpu: &Gpu, only: &str, late: &dyn Fn() -> bool) -> Vec<Way> {
         match compiled.and_then(|compiled| Ok([compiled.checked(false)?, compiled.checked(true)?])) {
             Ok(masked) => {
                 println!("right: {name}, heads of {width}{}", resources(&masked[0], width));
-                ways.push(Way { name, width, masked });
+                variants.push(Variant { name, width, masked });
             }
             Err(error) => println!("LEFT OUT: {name}, heads of {width}: {}", error.to_string().replace('\n', " ")),
         }
     }
-    ways
+    variants
 }
 
 /// Registers and what did not fit into them, where a driver tells.
@@ -144,9 +144,9 @@ fn resources(backward: &FlashBackward, width: usize) -> String {
 }
 
 /// All of them at one size, on the same arrays, fastest first.
-fn compare(gpu: &Gpu, size: Size, causal: bool, ways: &[&Way]) -> Result<String> {
+fn compare(gpu: &Gpu, size: Size, causal: bool, variants: &[&Variant]) -> Result<String> {
     let mut table = format!("{size}{}\n", if causal { ", causal" } else { "" });
-    let Some(first) = ways.first().map(|way| &way.masked[usize::from(causal)]) else { return Ok(table) };
+    let Some(first) = variants.first().map(|variant| &variant.masked[usize::from(causal)]) else { return Ok(table) };
     let work = first.work(size)?;
     let hosts: Vec<HostArray> = first.inputs(size, 1)?;
     let exact = [first.exact(&hosts, size)?];
@@ -154,8 +154,8 @@ fn compare(gpu: &Gpu, size: Size, causal: bool, ways: &[&Way]) -> Result<String>
     drop(hosts);
     let mut arrays = Vec::new();
     let mut errors = Vec::new();
-    for way in ways {
-        let backward = &way.masked[usize::from(causal)];
+    for variant in variants {
+        let backward = &variant.masked[usize::from(causal)];
         let outputs = backward.outputs(size)?;
         let mut outputs =
             outputs.iter().map(|&allocation| Array::poisoned(gpu, allocation)).collect::<Result<Vec<_>>>()?;
@@ -168,8 +168,8 @@ fn compare(gpu: &Gpu, size: Size, causal: bool, ways: &[&Way]) -> Result<String>
     }
     let arrays = RefCell::new(arrays);
     let mut timed: Vec<TimedWork<'_>> = Vec::new();
-    for way in ways {
-        let backward = &way.masked[usize::from(causal)];
+    for variant in variants {
+        let backward = &variant.masked[usize::from(causal)];
         let count = backward.outputs(size)?.len();
         let (arrays, inputs) = (&arrays, &inputs);
         timed.push(TimedWork::Calls(Box::new(move |_| {
@@ -178,11 +178,11 @@ fn compare(gpu: &Gpu, size: Size, causal: bool, ways: &[&Way]) -> Result<String>
     }
     let samples = gpu.time_interleaved(&PLAN, &mut timed)?;
     drop(timed);
-    let mut lines: Vec<(String, f64, f64)> = ways
+    let mut lines: Vec<(String, f64, f64)> = variants
         .iter()
         .zip(samples)
         .zip(errors)
-        .map(|((way, ms), error)| (way.name.clone(), Summary::of(&ms).median, error))
+        .map(|((variant, ms), error)| (variant.name.clone(), Summary::of(&ms).median, error))
         .collect();
     lines.sort_by(|a, b| a.1.total_cmp(&b.1));
     for (name, ms, error) in lines {

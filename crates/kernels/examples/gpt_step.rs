@@ -185,12 +185,12 @@ fn check(gpu: &Gpu, simulate: bool) -> Result<()> {
         let tokens = shape.random_tokens(batch, 4);
         let wide: Vec<f64> = start.iter().map(|&x| f64::from(x)).collect();
         let (exact, rounded) = (reference_step(&shape, &wide, &tokens), rounded_step(&shape, &wide, &tokens));
-        let mut ways = vec![(GptPlan::Operators, false, true), (GptPlan::Fused, false, true)];
+        let mut variants = vec![(GptPlan::Operators, false, true), (GptPlan::Fused, false, true)];
         if !simulate {
-            ways.extend(GptPlan::ALL.map(|plan| (plan, false, false)));
-            ways.push((GptPlan::Graph, true, false));
+            variants.extend(GptPlan::ALL.map(|plan| (plan, false, false)));
+            variants.push((GptPlan::Graph, true, false));
         }
-        for (plan, gelu_in_product, plain_products) in ways {
+        for (plan, gelu_in_product, plain_products) in variants {
             let settings = GptSettings {
                 batch,
                 plan,
@@ -266,17 +266,18 @@ fn measure(
         .expect("a String takes everything");
     table.put(batch, "graph", "memory planned", "GiB", &[gib(planned.bytes() as f64)]);
     table.show(batch, "graph", "memory at the peak", ("GPT-2 memory: graph", "memory", "GiB"), &[gib(peak)]);
-    let ways = [(GptPlan::Operators, false), (GptPlan::Fused, false), (GptPlan::Fused, true), (GptPlan::Graph, true)];
+    let variants =
+        [(GptPlan::Operators, false), (GptPlan::Fused, false), (GptPlan::Fused, true), (GptPlan::Graph, true)];
     let mut timed: Vec<Timed> = Vec::new();
     // In turn, so that what changes with time (clocks, heat, what has been learned) is the same for all.
     for _ in 0..ROUNDS {
-        for (way, (plan, gelu)) in ways.into_iter().enumerate() {
+        for (variant, (plan, gelu)) in variants.into_iter().enumerate() {
             trainer.set_plan(plan, gelu)?;
             let in_products = if trainer.gelu_in_product() { ", GELU in products" } else { "" };
-            if timed.len() == way {
+            if timed.len() == variant {
                 timed.push((format!("{}{in_products}", plan.name()), Vec::new(), Vec::new()));
             }
-            let (_, samples, operators) = &mut timed[way];
+            let (_, samples, operators) = &mut timed[variant];
             (0..2).try_for_each(|_| trainer.queue(&adamw))?;
             for _ in 0..3 {
                 gpu.synchronize()?;
@@ -295,7 +296,7 @@ fn measure(
             }
         }
     }
-    for ((plan, gelu), (name, samples, operators)) in ways.into_iter().zip(&timed) {
+    for ((plan, gelu), (name, samples, operators)) in variants.into_iter().zip(&timed) {
         let ms = Summary::of(samples).median;
         let used = shape.operations(batch) / ms * 1e3 / PEAK;
         let quoted = format!("\"{name}\"");

@@ -1,11 +1,11 @@
 // idea: warpgroups take turns: one starts its products while another works out exponentials, so that neither unit idles.
-// changed: named barriers pass the turn round; a warpgroup holds it from its first product's start to its last one's.
+// changed: named barriers order them; a warpgroup has its turn from its first product's start to its last one's.
 // constants: as before.
 #include "online.cuh"
 #include "wgmma.cuh"
 
-// The first of the barriers that pass the turn; those before it belong to warpgroups.
-const int TURNS = 1 + GROUPS;
+// The first of the barriers that order the warpgroups; those before it belong to warpgroups.
+const int ORDER_BARRIERS = 1 + GROUPS;
 
 struct Shared {
     bf16 q[HEAD / 64][GROUPS * 64 * 64];
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
     // The turn goes round: the first one gets it from itself.
     int next = (consumer + 1) % GROUPS;
     if (consumer == 0 && tiles > 1) {
-        turn_pass(TURNS);
+        ordered_arrive(ORDER_BARRIERS);
     }
     wait(&shared.k_full[0], 0);
     start_scores(0);
@@ -135,12 +135,12 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
         int stage = step % STAGES;
         int before = (step - 1) % STAGES;
         wait(&shared.k_full[stage], step / STAGES % 2);
-        turn_wait(TURNS + consumer);
+        ordered_wait(ORDER_BARRIERS + consumer);
         start_scores(stage);
         wait(&shared.v_full[before], (step - 1) / STAGES % 2);
         start_output(before);
         if (next > 0 || step + 1 < tiles) {
-            turn_pass(TURNS + next);
+            ordered_arrive(ORDER_BARRIERS + next);
         }
         // The scores are here; the output goes on while they are weighed.
         wgmma_wait<1>();

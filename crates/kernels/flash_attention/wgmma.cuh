@@ -74,10 +74,10 @@ __device__ __forceinline__ void tma_store(const TensorMap *map, const void *from
 }
 
 // ---- Barriers between warpgroups: one waits for its turn, another passes it on (256 threads in all).
-__device__ __forceinline__ void turn_wait(int id) {
+__device__ __forceinline__ void ordered_wait(int id) {
     asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory");
 }
 
-__device__ __forceinline__ void turn_pass(int id) {
+__device__ __forceinline__ void ordered_arrive(int id) {
     asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory");
 }

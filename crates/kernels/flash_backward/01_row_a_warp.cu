@@ -36,8 +36,8 @@ extern "C" __global__ void flash_backward(const bf16 *q, const bf16 *k, const bf
     // The others: keys that this query sees, or queries that see this key, of all heads that share it.
     int from = owns_key && causal ? own : 0;
     int to = !owns_key && causal ? own + 1 : length;
-    for (int turn = 0; turn < (owns_key ? group : 1); ++turn) {
-        int q_head = owns_key ? head * group + turn : head;
+    for (int member = 0; member < (owns_key ? group : 1); ++member) {
+        int q_head = owns_key ? head * group + member : head;
         int other_head = owns_key ? q_head : head / group;
         const bf16 *other_first = (owns_key ? q : k) + (size_t)other_head * length * HEAD;
         const bf16 *other_second = (owns_key ? d_o : v) + (size_t)other_head * length * HEAD;

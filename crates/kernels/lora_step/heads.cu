@@ -10,16 +10,16 @@ __device__ __forceinline__ size_t in_heads(int row, int head, int heads, int col
     return (((size_t)(row / length) * heads + head) * length + row % length) * HEAD + column;
 }
 
-// Turns four neighbouring pairs by their angles; `way` is -1 for back. `turns` has a row for each position: 32 cosines, 32 sines.
-__device__ __forceinline__ void turn(float (&x)[8], const float *turns, int position, int column, float way) {
-    float4 cosine = *(const float4 *)&turns[position * HEAD + column / 2];
-    float4 sine = *(const float4 *)&turns[position * HEAD + HEAD / 2 + column / 2];
+// Rotates four neighbouring pairs by their angles, or back for a `direction` of -1. A row of `rope`: 32 cosines, 32 sines.
+__device__ __forceinline__ void rotate(float (&x)[8], const float *rope, int position, int column, float direction) {
+    float4 cosine = *(const float4 *)&rope[position * HEAD + column / 2];
+    float4 sine = *(const float4 *)&rope[position * HEAD + HEAD / 2 + column / 2];
     float c[4] = {cosine.x, cosine.y, cosine.z, cosine.w}, s[4] = {sine.x, sine.y, sine.z, sine.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         float left = x[2 * i], right = x[2 * i + 1];
-        x[2 * i] = left * c[i] - right * s[i] * way;
-        x[2 * i + 1] = right * c[i] + left * s[i] * way;
+        x[2 * i] = left * c[i] - right * s[i] * direction;
+        x[2 * i + 1] = right * c[i] + left * s[i] * direction;
     }
 }
 
@@ -33,7 +33,7 @@ __device__ __forceinline__ void floats_of(float (&to)[8], const bf16 *from) {
 
 // A thread takes eight numbers of a token's q, k or v.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    lora_to_heads(const bf16 *qkv, const float *turns, bf16 *q, bf16 *k, bf16 *v, int length, int rows) {
+    lora_to_heads(const bf16 *qkv, const float *rope, bf16 *q, bf16 *k, bf16 *v, int length, int rows) {
     int at = blockIdx.x * THREADS + threadIdx.x;
     int row = at / (COLUMNS / 8), column = at % (COLUMNS / 8) * 8;
     if (row >= rows) {
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     floats_of(x, qkv + (size_t)row * COLUMNS + column);
     int head = column / HEAD;
     if (head < HEADS + KV_HEADS) {
-        turn(x, turns, row % length, column % HEAD, 1.0f);
+        rotate(x, rope, row % length, column % HEAD, 1.0f);
     }
     if (head < HEADS) {
         store_8(q + in_heads(row, head, HEADS, column % HEAD, length), x);
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // And back, for the gradients.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    lora_from_heads(const bf16 *dq, const bf16 *dk, const bf16 *dv, const float *turns, bf16 *d_qkv, int length, int rows) {
+    lora_from_heads(const bf16 *dq, const bf16 *dk, const bf16 *dv, const float *rope, bf16 *d_qkv, int length, int rows) {
     int at = blockIdx.x * THREADS + threadIdx.x;
     int row = at / (COLUMNS / 8), column = at % (COLUMNS / 8) * 8;
     if (row >= rows) {
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         floats_of(x, dv + in_heads(row, head - HEADS - KV_HEADS, KV_HEADS, column % HEAD, length));
     }
     if (head < HEADS + KV_HEADS) {
-        turn(x, turns, row % length, column % HEAD, -1.0f);
+        rotate(x, rope, row % length, column % HEAD, -1.0f);
     }
     store_8(d_qkv + (size_t)row * COLUMNS + column, x);
 }

@@ -1,4 +1,4 @@
-// idea: AdamW over all adapters of a model in one kernel: `places` says where a number of A or B stands among the bf16 weights.
+// idea: AdamW over all adapters of a model in one kernel: `offsets` says where a number of A or B stands among the bf16 weights.
 // constants: THREADS of a block.
 #include "../gpt_step/rows.cuh"
 
@@ -11,16 +11,16 @@ struct Settings {
 // one's products.
 const int OF_A = 1 << 30;
 
-__device__ __forceinline__ float factor_of(int place, float scale) {
-    return place < 0 ? 0.0f : place & OF_A ? scale : 1.0f;
+__device__ __forceinline__ float factor_of(int offset, float scale) {
+    return offset < 0 ? 0.0f : offset & OF_A ? scale : 1.0f;
 }
 
 // Each block leaves the sum of its squares.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    lora_squares(const float *gradient, const int *places, float *sums, float scale, int count) {
+    lora_squares(const float *gradient, const int *offsets, float *sums, float scale, int count) {
     float total = 0.0f;
     for (int at = blockIdx.x * THREADS + threadIdx.x; at < count; at += gridDim.x * THREADS) {
-        float factor = factor_of(places[at], scale);
+        float factor = factor_of(offsets[at], scale);
         float own = factor == 0.0f ? 0.0f : gradient[at] * factor;
         total += own * own;
     }
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Where the norm or the loss is no finite number, nothing is updated.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    lora_adamw(float *master, float *m, float *v, const float *gradient, const int *places, bf16 *weights,
+    lora_adamw(float *master, float *m, float *v, const float *gradient, const int *offsets, bf16 *weights,
                const float *tallied, const float *given, float scale, int count) {
     Settings set = *(const Settings *)given;
     float norm = tallied[1];
@@ -40,11 +40,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (at >= count || !(fabsf(norm + tallied[0]) < 3.0e38f)) {
         return;
     }
-    int place = places[at];
-    if (place < 0) {
+    int offset = offsets[at];
+    if (offset < 0) {
         return;
     }
-    float factor = factor_of(place, scale);
+    float factor = factor_of(offset, scale);
     float clip = set.most > 0.0f && norm > set.most ? set.most / norm : 1.0f;
     float g = gradient[at] * factor * clip;
     float first = m[at] = set.beta1 * m[at] + (1.0f - set.beta1) * g;
@@ -52,5 +52,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float x = master[at];
     x -= set.rate * (first * set.correction1 / (sqrtf(second * set.correction2) + set.epsilon) + set.decay * x);
     master[at] = x;
-    weights[place & ~OF_A] = __float2bfloat16(x * factor);
+    weights[offset & ~OF_A] = __float2bfloat16(x * factor);
 }

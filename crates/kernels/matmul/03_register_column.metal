@@ -19,12 +19,12 @@ kernel void matmul(device const float *a [[buffer(0)]], device const float *b [[
     int thread_column = thread_id % TILE_N;
     float sum[ROWS] = {};
     for (int k0 = 0; k0 < k; k0 += TILE_K) {
-        for (int i = thread_id, turn = 0; turn < TILE_M * TILE_K / THREADS; ++turn, i += THREADS) {
+        for (int i = thread_id, iteration = 0; iteration < TILE_M * TILE_K / THREADS; ++iteration, i += THREADS) {
             int row = row0 + i / TILE_K, k_a = k0 + i % TILE_K;
             // Beyond the matrix stand zeros, which add nothing.
             a_tile[i / TILE_K][i % TILE_K] = (row < m && k_a < k) ? a[(size_t)row * k + k_a] : 0.0f;
         }
-        for (int i = thread_id, turn = 0; turn < TILE_K * TILE_N / THREADS; ++turn, i += THREADS) {
+        for (int i = thread_id, iteration = 0; iteration < TILE_K * TILE_N / THREADS; ++iteration, i += THREADS) {
             int k_b = k0 + i / TILE_N, column = column0 + i % TILE_N;
             b_tile[i / TILE_N][i % TILE_N] = (k_b < k && column < n) ? b[(size_t)k_b * n + column] : 0.0f;
         }

@@ -15,14 +15,14 @@ pub unsafe extern "ptx-kernel" fn matmul(a: *const f32, b: *const f32, c: *mut f
     let (thread_row, thread_column) = (thread / TILE_N * ROWS, thread % TILE_N);
     let mut sum = [0.0; ROWS];
     for k0 in (0..k).step_by(TILE_K) {
-        for turn in 0..TILE_M * TILE_K / THREADS {
-            let i = thread + turn * THREADS;
+        for iteration in 0..TILE_M * TILE_K / THREADS {
+            let i = thread + iteration * THREADS;
             let (row, k_a) = (row0 + i / TILE_K, k0 + i % TILE_K);
             // Beyond the matrix stand zeros, which add nothing.
             a_tile.set(i, if row < m && k_a < k { a[row * k + k_a] } else { 0.0 });
         }
-        for turn in 0..TILE_K * TILE_N / THREADS {
-            let i = thread + turn * THREADS;
+        for iteration in 0..TILE_K * TILE_N / THREADS {
+            let i = thread + iteration * THREADS;
             let (k_b, column) = (k0 + i / TILE_N, column0 + i % TILE_N);
             b_tile.set(i, if k_b < k && column < n { b[k_b * n + column] } else { 0.0 });
         }

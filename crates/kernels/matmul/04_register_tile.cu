@@ -12,12 +12,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     int thread_column = threadIdx.x % (TILE_N / COLUMNS) * COLUMNS;
     float sum[ROWS][COLUMNS] = {};
     for (int k0 = 0; k0 < k; k0 += TILE_K) {
-        for (int i = threadIdx.x, turn = 0; turn < TILE_M * TILE_K / THREADS; ++turn, i += THREADS) {
+        for (int i = threadIdx.x, iteration = 0; iteration < TILE_M * TILE_K / THREADS; ++iteration, i += THREADS) {
             int row = row0 + i / TILE_K, k_a = k0 + i % TILE_K;
             // Beyond the matrix stand zeros, which add nothing.
             a_tile[i / TILE_K][i % TILE_K] = (row < m && k_a < k) ? a[(size_t)row * k + k_a] : 0.0f;
         }
-        for (int i = threadIdx.x, turn = 0; turn < TILE_K * TILE_N / THREADS; ++turn, i += THREADS) {
+        for (int i = threadIdx.x, iteration = 0; iteration < TILE_K * TILE_N / THREADS; ++iteration, i += THREADS) {
             int k_b = k0 + i / TILE_N, column = column0 + i % TILE_N;
             b_tile[i / TILE_N][i % TILE_N] = (k_b < k && column < n) ? b[(size_t)k_b * n + column] : 0.0f;
         }

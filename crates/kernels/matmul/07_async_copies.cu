@@ -25,16 +25,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     // Rows and columns beyond the matrix hold copies of the last ones, as nobody stores them; k beyond it holds zeros.
     auto fetch = [&](int step) {
         int k0 = step * TILE_K, stage = step % STAGES;
-        for (int i = threadIdx.x, turn = 0; turn < TILE_M * TILE_K / THREADS; ++turn, i += THREADS) {
+        for (int i = threadIdx.x, iteration = 0; iteration < TILE_M * TILE_K / THREADS; ++iteration, i += THREADS) {
             int row = min(row0 + i / TILE_K, m - 1), k_a = k0 + i % TILE_K;
             copy_async<1>(&a_tile[stage][i % TILE_K][i / TILE_K], a + (size_t)row * k + k_a, k_a < k);
         }
-        for (int i = threadIdx.x, turn = 0; wide && turn < TILE_K * TILE_N / 4 / THREADS; ++turn, i += THREADS) {
+        for (int i = threadIdx.x, iteration = 0; wide && iteration < TILE_K * TILE_N / 4 / THREADS; ++iteration, i += THREADS) {
             int at = i % (TILE_N / 4) * 4, k_b = i / (TILE_N / 4);
             const float *from = b + (size_t)(k0 + k_b) * n + min(column0 + at, n - 4);
             copy_async<4>(&b_tile[stage][k_b][at], from, k0 + k_b < k);
         }
-        for (int i = threadIdx.x, turn = 0; !wide && turn < TILE_K * TILE_N / THREADS; ++turn, i += THREADS) {
+        for (int i = threadIdx.x, iteration = 0; !wide && iteration < TILE_K * TILE_N / THREADS; ++iteration, i += THREADS) {
             int at = i % TILE_N, k_b = i / TILE_N;
             const float *from = b + (size_t)(k0 + k_b) * n + min(column0 + at, n - 1);
             copy_async<1>(&b_tile[stage][k_b][at], from, k0 + k_b < k);

@@ -35,7 +35,7 @@ reduce(device const float *a [[buffer(0)]], device float *partial [[buffer(1)]],
     const int TILE = 4 * THREADS * VECTORS;
     int tiles = n / TILE;
     float own = 0.0f, chain = 0.0f;
-    int turns = 0;
+    int iterations = 0;
     for (int tile = int(block); tile < tiles; tile += int(blocks)) {
         device const float4 *a4 = (device const float4 *)(a + tile * TILE);
         float x[VECTORS];
@@ -53,7 +53,7 @@ reduce(device const float *a [[buffer(0)]], device float *partial [[buffer(1)]],
         }
         chain += x[0];
         // The longer a chain of additions, the more it rounds away.
-        if (++turns % 16 == 0) {
+        if (++iterations % 16 == 0) {
             own += chain;
             chain = 0.0f;
         }

@@ -29,7 +29,7 @@ pub unsafe extern "ptx-kernel" fn reduce(a: *const f32, partial: *mut f32, n: i3
         (Slice::new(a, n), Slice::new(a.cast::<Vec4<f32>>(), n / 4), DisjointSlice::new(partial, blocks_x() as usize))
     };
     let (thread, block, blocks) = (thread_x() as usize, block_x() as usize, blocks_x() as usize);
-    let (mut own, mut chain, mut turns) = (0.0, 0.0, 0);
+    let (mut own, mut chain, mut iterations) = (0.0, 0.0, 0);
     // Not `step_by`: it counts the iterations ahead, by a division, and of what is counted LLVM makes one iteration of two. A
     // thread has 32 registers here, which are too few for that: ptxas would have two loads in flight in place of four.
     let mut tile = block;
@@ -48,8 +48,8 @@ pub unsafe extern "ptx-kernel" fn reduce(a: *const f32, partial: *mut f32, n: i3
         }
         chain += x[0];
         // The longer a chain of additions, the more it rounds away.
-        turns += 1;
-        if turns % 16 == 0 {
+        iterations += 1;
+        if iterations % 16 == 0 {
             own += chain;
             chain = 0.0;
         }

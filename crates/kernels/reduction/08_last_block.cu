@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) reduce(const float
     const int TILE = 4 * THREADS * VECTORS;
     int tiles = n / TILE;
     float own = 0.0f, chain = 0.0f;
-    int turns = 0;
+    int iterations = 0;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const float4 *a4 = (const float4 *)(a + tile * TILE);
         float x[VECTORS];
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) reduce(const float
         }
         chain += x[0];
         // The longer a chain of additions, the more it rounds away.
-        if (++turns % 16 == 0) {
+        if (++iterations % 16 == 0) {
             own += chain;
             chain = 0.0f;
         }

@@ -1,4 +1,4 @@
-// idea: q and k in one launch: each pair of numbers is turned by its angle; each number is read and written once.
+// idea: q and k in one launch: each pair of numbers is rotated by its angle; each number is read and written once.
 // changed: nothing, the first rung: a block takes one row (the token at that position), a thread one pair at a time.
 // constants: none; 256 threads per block.
 //
@@ -8,15 +8,15 @@
 
 typedef __nv_bfloat16 bf16;
 
-__device__ void turn(const bf16 *x, bf16 *y, int half, float cosine, float sine) {
+__device__ void rotate(const bf16 *x, bf16 *y, int half, float cosine, float sine) {
     float first = x[0];
     float second = x[half];
     y[0] = first * cosine - second * sine;
     y[half] = second * cosine + first * sine;
 }
 
-extern "C" __global__ void rope(const bf16 *q, const bf16 *k, const float *cosines, const float *sines, bf16 *q_turned,
-                                bf16 *k_turned, int rows, int columns, int head) {
+extern "C" __global__ void rope(const bf16 *q, const bf16 *k, const float *cosines, const float *sines, bf16 *q_rotated,
+                                bf16 *k_rotated, int rows, int columns, int head) {
     int row = blockIdx.x;
     int half = head / 2;
     for (int pair = threadIdx.x; pair < columns / 2; pair += blockDim.x) {
@@ -24,7 +24,7 @@ extern "C" __global__ void rope(const bf16 *q, const bf16 *k, const float *cosin
         size_t at = (size_t)row * columns + pair / half * head + i;
         float cosine = cosines[(size_t)row * half + i];
         float sine = sines[(size_t)row * half + i];
-        turn(q + at, q_turned + at, half, cosine, sine);
-        turn(k + at, k_turned + at, half, cosine, sine);
+        rotate(q + at, q_rotated + at, half, cosine, sine);
+        rotate(k + at, k_rotated + at, half, cosine, sine);
     }
 }

@@ -5,7 +5,7 @@
 // Heads of no whole 16 numbers go pair by pair.
 #include "eights.cuh"
 
-__device__ void turn(const bf16 *x, bf16 *y, int half, float cosine, float sine) {
+__device__ void rotate(const bf16 *x, bf16 *y, int half, float cosine, float sine) {
     float first = x[0];
     float second = x[half];
     y[0] = first * cosine - second * sine;
@@ -13,7 +13,7 @@ __device__ void turn(const bf16 *x, bf16 *y, int half, float cosine, float sine)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    rope(const bf16 *q, const bf16 *k, const float *cosines, const float *sines, bf16 *q_turned, bf16 *k_turned,
+    rope(const bf16 *q, const bf16 *k, const float *cosines, const float *sines, bf16 *q_rotated, bf16 *k_rotated,
          int rows, int columns, int head) {
     int row = blockIdx.x;
     int half = head / 2;
@@ -24,8 +24,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             size_t at = (size_t)row * columns + pair / half * head + i;
             float cosine = cosines[(size_t)row * half + i];
             float sine = sines[(size_t)row * half + i];
-            turn(q + at, q_turned + at, half, cosine, sine);
-            turn(k + at, k_turned + at, half, cosine, sine);
+            rotate(q + at, q_rotated + at, half, cosine, sine);
+            rotate(k + at, k_rotated + at, half, cosine, sine);
         }
         return;
     }
@@ -47,11 +47,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         size_t at = (size_t)row * columns + h * head + i;
         uint4 q1 = *(const uint4 *)(q + at), q2 = *(const uint4 *)(q + at + half);
         uint4 k1 = *(const uint4 *)(k + at), k2 = *(const uint4 *)(k + at + half);
-        turn_eight(q1, q2, cosine, sine);
-        turn_eight(k1, k2, cosine, sine);
-        *(uint4 *)(q_turned + at) = q1;
-        *(uint4 *)(q_turned + at + half) = q2;
-        *(uint4 *)(k_turned + at) = k1;
-        *(uint4 *)(k_turned + at + half) = k2;
+        rotate_eight(q1, q2, cosine, sine);
+        rotate_eight(k1, k2, cosine, sine);
+        *(uint4 *)(q_rotated + at) = q1;
+        *(uint4 *)(q_rotated + at + half) = q2;
+        *(uint4 *)(k_rotated + at) = k1;
+        *(uint4 *)(k_rotated + at + half) = k2;
     }
 }

@@ -1,4 +1,4 @@
-// Pairs turned eight at a time: the first numbers of eight pairs in one uint4, the second ones in another.
+// Pairs rotated eight at a time: the first numbers of eight pairs in one uint4, the second ones in another.
 #pragma once
 #include <cuda_bf16.h>
 
@@ -13,15 +13,15 @@ __device__ unsigned int both(float low, float high) {
     return *(unsigned int *)&two;
 }
 
-__device__ void turn_two(unsigned int &first, unsigned int &second, const float *cosine, const float *sine) {
+__device__ void rotate_two(unsigned int &first, unsigned int &second, const float *cosine, const float *sine) {
     float a0 = low(first), a1 = high(first), b0 = low(second), b1 = high(second);
     first = both(a0 * cosine[0] - b0 * sine[0], a1 * cosine[1] - b1 * sine[1]);
     second = both(b0 * cosine[0] + a0 * sine[0], b1 * cosine[1] + a1 * sine[1]);
 }
 
-__device__ void turn_eight(uint4 &first, uint4 &second, const float *cosine, const float *sine) {
-    turn_two(first.x, second.x, cosine, sine);
-    turn_two(first.y, second.y, cosine + 2, sine + 2);
-    turn_two(first.z, second.z, cosine + 4, sine + 4);
-    turn_two(first.w, second.w, cosine + 6, sine + 6);
+__device__ void rotate_eight(uint4 &first, uint4 &second, const float *cosine, const float *sine) {
+    rotate_two(first.x, second.x, cosine, sine);
+    rotate_two(first.y, second.y, cosine + 2, sine + 2);
+    rotate_two(first.z, second.z, cosine + 4, sine + 4);
+    rotate_two(first.w, second.w, cosine + 6, sine + 6);
 }

@@ -37,14 +37,14 @@ group(const unsigned *zone, const unsigned *cents, const unsigned *metres, const
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
             unsigned i = first + k * THREADS + threadIdx.x;
-            unsigned z = ZONES, fare = 0, way = 0;
+            unsigned z = ZONES, fare = 0, distance = 0;
             if (i < n) {
-                z = zone[i], fare = cents[i], way = metres[i];
+                z = zone[i], fare = cents[i], distance = metres[i];
             }
             if (z < ZONES) {
                 atomicAdd(&table[0][z], 1u);
                 atomicAdd(&table[1][z], fare);
-                atomicAdd(&table[2][z], way);
+                atomicAdd(&table[2][z], distance);
             }
         }
     }

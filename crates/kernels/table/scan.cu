@@ -1,5 +1,5 @@
 // idea: each tile's count becomes the sum of the counts before it: the row where its first kept row goes. One block does it.
-// constants: THREADS of the block (whole warps), ITEMS that a thread takes in a turn.
+// constants: THREADS of the block (whole warps), ITEMS that a thread takes in one iteration.
 __device__ unsigned warp_scan(unsigned sum) {
     unsigned lane = threadIdx.x % 32;
     for (unsigned distance = 1; distance < 32; distance *= 2) {
@@ -13,8 +13,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) scan(unsigned *counts, con
     __shared__ unsigned sums[32];
     unsigned tiles = (*rows + 1023) / 1024, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     unsigned before = 0; // the sum of earlier turns
-    for (unsigned turn = 0; turn < tiles; turn += THREADS * ITEMS) {
-        unsigned first = turn + threadIdx.x * ITEMS, own[ITEMS], sum = 0;
+    for (unsigned begin = 0; begin < tiles; begin += THREADS * ITEMS) {
+        unsigned first = begin + threadIdx.x * ITEMS, own[ITEMS], sum = 0;
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
             own[k] = first + k < tiles ? counts[first + k] : 0;

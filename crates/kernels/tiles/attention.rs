@@ -53,8 +53,8 @@ impl Program for Attention {
         // From the last tile of keys to the first: only there may something have to be hidden.
         let key = |step: u32| (steps - 1 - step) * KEYS as u32;
         let (k, v) = (self.k.number(head / self.group), self.v.number(head / self.group));
-        let mut place = on.next(&mut self.queries);
-        let q = on.load(&mut place, self.q.number(head), first, 0);
+        let mut stage = on.next(&mut self.queries);
+        let q = on.load(&mut stage, self.q.number(head), first, 0);
 
         let (mut s, mut o) = (Sum::<[f32; KEYS / 2]>::zeros(), Sum::<[f32; HEAD / 2]>::zeros());
         let mut rows = Online { most: PerRow::full(LOWEST), total: PerRow::full(0.0) };
@@ -123,9 +123,9 @@ pub unsafe extern "ptx-kernel" fn attention(
             Matrix::new(tensor_map!(attention, 3)),
         )
     };
-    let mut room = Room::new();
-    let (output, tile) = (room.take(OUTPUT), (KEYS * HEAD * 2) as u32);
-    let (queries, keys, values) = (room.ring((QUERIES * HEAD * 2) as u32), room.ring(tile), room.ring(tile));
+    let mut memory = SharedMemory::new();
+    let (output, tile) = (memory.take(OUTPUT), (KEYS * HEAD * 2) as u32);
+    let (queries, keys, values) = (memory.ring((QUERIES * HEAD * 2) as u32), memory.ring(tile), memory.ring(tile));
     run(
         Attention {
             q,

@@ -17,10 +17,10 @@ impl Program for Product {
         for (row, column) in tiles::<TILE_M, TILE_N, BAND>(m, n) {
             let mut sum = Sum::<[f32; TILE_N / 2]>::zeros();
             for step in 0..k.div_ceil(TILE_K as u32) {
-                let mut place = on.next(&mut self.ring);
-                let a = on.load(&mut place, self.a, row, step * TILE_K as u32);
-                let b = on.load(&mut place, self.b, step * TILE_K as u32, column);
-                on.dot(&mut sum, a, b, place);
+                let mut stage = on.next(&mut self.ring);
+                let a = on.load(&mut stage, self.a, row, step * TILE_K as u32);
+                let b = on.load(&mut stage, self.b, step * TILE_K as u32, column);
+                on.dot(&mut sum, a, b, stage);
             }
             on.store(self.c, row, column, sum);
         }
@@ -35,8 +35,8 @@ pub unsafe extern "ptx-kernel" fn matmul(_a: CuTensorMap, _b: CuTensorMap, _c: C
     let (a, b, c) = unsafe {
         (Matrix::new(tensor_map!(matmul, 0)), Matrix::new(tensor_map!(matmul, 1)), Matrix::new(tensor_map!(matmul, 2)))
     };
-    let mut room = Room::new();
-    let output = room.take(OUTPUT);
-    let ring = room.ring((TILE_K * (TILE_M + TILE_N) * 2) as u32);
+    let mut memory = SharedMemory::new();
+    let output = memory.take(OUTPUT);
+    let ring = memory.ring((TILE_K * (TILE_M + TILE_N) * 2) as u32);
     run(Product { a, b, c, sides: [m, n, k].map(|side| side as u32), ring }, output);
 }

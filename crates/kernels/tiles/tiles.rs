@@ -160,23 +160,23 @@ impl<P: Sums> Left for Rounded<P> {
 }
 
 /// Shared memory, given out from its start on.
-pub struct Room(u32);
+pub struct SharedMemory(u32);
 
-impl Room {
+impl SharedMemory {
     /// Once in a kernel, by all threads; the launch gives 1024 bytes beyond what is taken.
     #[inline(always)]
     pub fn new() -> Self {
-        Room(shared!([Bf16]).address(0).next_multiple_of(1024))
+        SharedMemory(shared!([Bf16]).address(0).next_multiple_of(1024))
     }
     #[inline(always)]
     pub fn take(&mut self, bytes: u32) -> u32 {
         self.0 += bytes;
         self.0 - bytes
     }
-    /// STAGES places of so many bytes, a multiple of 1024. Rings are taken last: their barriers follow.
+    /// STAGES stages of so many bytes, a multiple of 1024. Rings are taken last: their barriers follow.
     #[inline(always)]
     pub fn ring<const STAGES: u32>(&mut self, bytes: u32) -> Ring<STAGES> {
-        let (places, barriers) = (self.take(STAGES * bytes), self.take(1024));
+        let (stages, barriers) = (self.take(STAGES * bytes), self.take(1024));
         // SAFETY: both kinds of barriers have room, and `run` has the threads meet.
         let [full, empty] = unsafe { [Barriers::new(barriers), Barriers::new(barriers + 8 * STAGES)] };
         if thread_x() == 0 {
@@ -185,37 +185,37 @@ impl Room {
                 empty.init(stage, GROUPS as u32);
             }
         }
-        Ring { places, bytes, full, empty, stage: 0, round: 0 }
+        Ring { stages, bytes, full, empty, stage: 0, parity: 0 }
     }
 }
 
 /// Places in shared memory that are filled and emptied in turn.
 #[derive(Clone, Copy)]
 pub struct Ring<const STAGES: u32> {
-    places: u32,
+    stages: u32,
     bytes: u32,
     full: Barriers,
     empty: Barriers,
     stage: u32,
-    round: u32,
+    parity: u32,
 }
 
 /// One of them.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct Stage {
     at: u32,
     full: (Barriers, u32),
     empty: (Barriers, u32),
 }
 
 impl<const STAGES: u32> Ring<STAGES> {
-    /// The next place, and the parity of its round.
+    /// The next stage, and the parity of its phase.
     #[inline(always)]
-    fn next(&mut self) -> (Place, u32) {
-        let (stage, round) = (self.stage, self.round);
+    fn next(&mut self) -> (Stage, u32) {
+        let (stage, parity) = (self.stage, self.parity);
         let last = stage == STAGES - 1;
-        (self.stage, self.round) = if last { (0, round ^ 1) } else { (stage + 1, round) };
-        (Place { at: self.places + stage * self.bytes, full: (self.full, stage), empty: (self.empty, stage) }, round)
+        (self.stage, self.parity) = if last { (0, parity ^ 1) } else { (stage + 1, parity) };
+        (Stage { at: self.stages + stage * self.bytes, full: (self.full, stage), empty: (self.empty, stage) }, parity)
     }
 }
 
@@ -226,12 +226,12 @@ pub trait Program: Copy {
 
 /// What a program is compiled for. Only `next` and `load` mean something to the thread that fetches.
 pub trait Role {
-    /// The next place of a ring: of all of its bytes, to load into.
-    fn next<const STAGES: u32>(&mut self, ring: &mut Ring<STAGES>) -> Place;
+    /// The next stage of a ring: of all of its bytes, to load into.
+    fn next<const STAGES: u32>(&mut self, ring: &mut Ring<STAGES>) -> Stage;
     /// The tile that begins at that row and column; zeros where the matrix has no number.
     fn load<const R: usize, const C: usize>(
         &mut self,
-        place: &mut Place,
+        stage: &mut Stage,
         from: Matrix<R, C>,
         row: u32,
         column: u32,
@@ -245,12 +245,12 @@ pub trait Role {
     /// These numbers, which are not negative, are known before a `wait` that follows: compilers like to wait first.
     #[inline(always)]
     fn settle(&mut self, _known: PerRow) {}
-    /// Nobody reads this place any more.
+    /// Nobody reads this stage any more.
     #[inline(always)]
-    fn free(&mut self, _place: Place) {}
-    /// `sum += a · b`, of tiles that lie in a place which is freed once that is done.
+    fn free(&mut self, _stage: Stage) {}
+    /// `sum += a · b`, of tiles that lie in a stage which is freed once that is done.
     #[inline(always)]
-    fn dot<S: Sums>(&mut self, _sum: &mut Sum<S>, _a: impl Left, _b: impl Right, _place: Place) {}
+    fn dot<S: Sums>(&mut self, _sum: &mut Sum<S>, _a: impl Left, _b: impl Right, _stage: Stage) {}
     /// What the four threads that share a row make of their numbers by `f`.
     #[inline(always)]
     fn reduce(&mut self, own: PerRow, _f: impl Fn(f32, f32) -> f32) -> PerRow {
@@ -271,40 +271,40 @@ pub struct Fetch;
 
 impl Role for Fetch {
     #[inline(always)]
-    fn next<const STAGES: u32>(&mut self, ring: &mut Ring<STAGES>) -> Place {
-        let (place, round) = ring.next();
-        // The first round finds its places free: they count as left by a phase of parity 1.
-        place.empty.0.wait(place.empty.1, round ^ 1);
-        place.full.0.arrive_and_expect(place.full.1, ring.bytes);
-        place
+    fn next<const STAGES: u32>(&mut self, ring: &mut Ring<STAGES>) -> Stage {
+        let (stage, parity) = ring.next();
+        // The first pass finds its stages free: they count as left by a phase of parity 1.
+        stage.empty.0.wait(stage.empty.1, parity ^ 1);
+        stage.full.0.arrive_and_expect(stage.full.1, ring.bytes);
+        stage
     }
     #[inline(always)]
     fn load<const R: usize, const C: usize>(
         &mut self,
-        place: &mut Place,
+        stage: &mut Stage,
         from: Matrix<R, C>,
         row: u32,
         column: u32,
     ) -> Tile<R, C> {
-        let tile = Tile(place.at);
+        let tile = Tile(stage.at);
         for panel in 0..C as u32 / 64 {
             // SAFETY: a ring has room for what its program loads, and the map is as `Matrix::new` was promised.
             unsafe {
-                tma_load(place.at, from.map, [column + panel * 64, row, from.number].map(|x| x as i32), place.full)
+                tma_load(stage.at, from.map, [column + panel * 64, row, from.number].map(|x| x as i32), stage.full)
             };
-            place.at += R as u32 * 128;
+            stage.at += R as u32 * 128;
         }
         tile
     }
 }
 
-/// A warpgroup that computes: its number, where its results leave, and the place that its last `dot` reads.
+/// A warpgroup that computes: its number, where its results leave, and the stage that its last `dot` reads.
 pub struct Compute {
     group: u32,
     output: u32,
     /// Of the output's two tiles the one that is filled next, in bytes.
     side: u32,
-    held: Option<Place>,
+    held: Option<Stage>,
 }
 
 /// Bytes through which results leave: two tiles of 64 × 64 a warpgroup.
@@ -319,21 +319,21 @@ impl Compute {
 
 impl Role for Compute {
     #[inline(always)]
-    fn next<const STAGES: u32>(&mut self, ring: &mut Ring<STAGES>) -> Place {
-        let (place, round) = ring.next();
-        place.full.0.wait(place.full.1, round);
-        place
+    fn next<const STAGES: u32>(&mut self, ring: &mut Ring<STAGES>) -> Stage {
+        let (stage, parity) = ring.next();
+        stage.full.0.wait(stage.full.1, parity);
+        stage
     }
     #[inline(always)]
     fn load<const R: usize, const C: usize>(
         &mut self,
-        place: &mut Place,
+        stage: &mut Stage,
         _: Matrix<R, C>,
         _: u32,
         _: u32,
     ) -> Tile<R, C> {
-        place.at += (R * C * 2) as u32;
-        Tile(place.at - (R * C * 2) as u32)
+        stage.at += (R * C * 2) as u32;
+        Tile(stage.at - (R * C * 2) as u32)
     }
     #[inline(always)]
     fn start<S: Sums>(&mut self, sum: &mut Sum<S>, a: impl Left, b: impl Right, add: bool) {
@@ -350,17 +350,17 @@ impl Role for Compute {
         settle(known.0[0] + known.0[1]);
     }
     #[inline(always)]
-    fn free(&mut self, place: Place) {
+    fn free(&mut self, stage: Stage) {
         if self.first() {
-            place.empty.0.arrive(place.empty.1);
+            stage.empty.0.arrive(stage.empty.1);
         }
     }
     #[inline(always)]
-    fn dot<S: Sums>(&mut self, sum: &mut Sum<S>, a: impl Left, b: impl Right, place: Place) {
+    fn dot<S: Sums>(&mut self, sum: &mut Sum<S>, a: impl Left, b: impl Right, stage: Stage) {
         self.start(sum, a, b, true);
         // All but the newest product is done, so the tiles of the one before are free.
         sum.0.wait::<1>();
-        if let Some(before) = self.held.replace(place) {
+        if let Some(before) = self.held.replace(stage) {
             self.free(before);
         }
     }

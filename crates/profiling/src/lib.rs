@@ -17,9 +17,9 @@ mod nsys;
 mod nvtx;
 mod programs;
 mod recorded;
+mod recorder;
 mod sanitizer;
 mod sass;
-mod tape;
 mod trace;
 mod traced;
 
@@ -27,9 +27,9 @@ pub use activity::{Activity, ActivityKind, NamedRange};
 pub use ncu::{Add, Counted, Metric, NCU_METRICS, Stalls, TABLE_METRICS, measure_ncu, ncu, ncu_command, parse_ncu};
 pub use nsys::{SummaryLine, nsys, nsys_command, parse_nsys};
 pub use programs::{Tooling, tools};
+pub use recorder::{Recorder, RecorderRange, trace};
 pub use sanitizer::{Reported, parse_sanitizer, sanitize, sanitize_command};
 pub use sass::Sass;
-pub use tape::{Tape, TapeRange, trace};
 pub use trace::{Trace, save_spans};
 pub use traced::{RangeWork, Traced, measure_trace};
 

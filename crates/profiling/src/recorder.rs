@@ -8,32 +8,32 @@ use gpulab::sim::needs_hardware;
 use std::cell::RefCell;
 
 /// What the work of [`trace`] is given, to name stretches of its own time.
-pub struct Tape<'a> {
+pub struct Recorder<'a> {
     cupti: &'a Cupti,
     ranges: RefCell<Vec<NamedRange>>,
 }
 
-/// A stretch of the host's time on a tape; it ends when this is dropped.
+/// A stretch of the host's time that is recorded; it ends when this is dropped.
 #[must_use = "the range ends when its guard is dropped: bind it to a name, such as `let _copy = …`"]
-pub struct TapeRange<'a> {
-    tape: &'a Tape<'a>,
+pub struct RecorderRange<'a> {
+    recorder: &'a Recorder<'a>,
     name: String,
     start: u64,
     _nvtx: NvtxRange,
 }
 
-impl Tape<'_> {
+impl Recorder<'_> {
     /// Names what the host does from here until the guard is dropped; a profiler that is attached sees it too (NVTX).
-    pub fn range(&self, name: &str) -> TapeRange<'_> {
-        TapeRange { tape: self, name: name.to_string(), start: self.cupti.now(), _nvtx: crate::range(name) }
+    pub fn range(&self, name: &str) -> RecorderRange<'_> {
+        RecorderRange { recorder: self, name: name.to_string(), start: self.cupti.now(), _nvtx: crate::range(name) }
     }
 }
 
-impl Drop for TapeRange<'_> {
+impl Drop for RecorderRange<'_> {
     fn drop(&mut self) {
-        let end_ns = self.tape.cupti.now();
+        let end_ns = self.recorder.cupti.now();
         let name = std::mem::take(&mut self.name);
-        self.tape.ranges.borrow_mut().push(NamedRange { name, start_ns: self.start, end_ns });
+        self.recorder.ranges.borrow_mut().push(NamedRange { name, start_ns: self.start, end_ns });
     }
 }
 
@@ -44,11 +44,11 @@ impl Drop for TapeRange<'_> {
 /// # Errors
 /// What `work` returns; [`Error::Unsupported`] where CUPTI is missing, and on a GPU that is not NVIDIA's;
 /// [`Error::Driver`] where profiling is not permitted or another profiler is attached.
-pub fn trace(gpu: &Gpu, mut work: impl FnMut(&Tape<'_>) -> Result<()>) -> Result<Trace> {
+pub fn trace(gpu: &Gpu, mut work: impl FnMut(&Recorder<'_>) -> Result<()>) -> Result<Trace> {
     trace_boxed(gpu, &mut work)
 }
 
-fn trace_boxed(gpu: &Gpu, work: &mut dyn FnMut(&Tape<'_>) -> Result<()>) -> Result<Trace> {
+fn trace_boxed(gpu: &Gpu, work: &mut dyn FnMut(&Recorder<'_>) -> Result<()>) -> Result<Trace> {
     match gpu {
         Gpu::Cuda(_) => {}
         Gpu::Simulated(_) => {
@@ -63,8 +63,8 @@ fn trace_boxed(gpu: &Gpu, work: &mut dyn FnMut(&Tape<'_>) -> Result<()>) -> Resu
         }
     }
     let run = |cupti: &Cupti| {
-        let tape = Tape { cupti, ranges: RefCell::default() };
-        work(&tape).map(|()| tape.ranges.into_inner())
+        let recorder = Recorder { cupti, ranges: RefCell::default() };
+        work(&recorder).map(|()| recorder.ranges.into_inner())
     };
     let (mut ranges, recorded) = cupti::trace(run, || gpu.synchronize())?;
     let mut activities = recorded.records;
@@ -92,8 +92,8 @@ mod tests {
     #[ignore = "needs an NVIDIA GPU"]
     fn a_gpu_records_copies_and_kernels_in_order() {
         let gpu = Gpu::open_index(0).unwrap();
-        let trace = trace(&gpu, |tape| {
-            let _all = tape.range("all");
+        let trace = trace(&gpu, |recorder| {
+            let _all = recorder.range("all");
             let x = gpu.to_device(&vec![1.0_f32; 1 << 20])?;
             x.to_host().map(drop)
         });

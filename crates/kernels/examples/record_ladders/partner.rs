@@ -47,17 +47,17 @@ impl Partner {
         let answer = ask(&request.to_string())?;
         let answer: serde_json::Value = serde_json::from_str(&answer).map_err(|_| unexpected(&answer))?;
         let others = answer["others"].as_array().into_iter().flatten();
-        let ways = std::iter::once(&answer).chain(others).enumerate();
-        let peer = |(at, way): (usize, &serde_json::Value)| {
+        let variants = std::iter::once(&answer).chain(others).enumerate();
+        let peer = |(at, variant): (usize, &serde_json::Value)| {
             let line = if at == 0 { "go".to_string() } else { format!("go {at}") };
             let sample = move || {
                 let answer = ask(&line)?;
                 answer.trim().parse::<f64>().map_err(|_| unexpected(&answer))
             };
-            let name = way["name"].as_str()?.to_string();
-            Some(Peer { name, error: way["error"].as_f64(), work: PeerWork::Clocked(Box::new(sample)) })
+            let name = variant["name"].as_str()?.to_string();
+            Some(Peer { name, error: variant["error"].as_f64(), work: PeerWork::Clocked(Box::new(sample)) })
         };
-        Ok(ways.filter_map(peer).collect())
+        Ok(variants.filter_map(peer).collect())
     }
 }
 

@@ -1039,14 +1039,14 @@ impl GptTraining {
 
     fn queue_forward(&mut self, piece: usize) -> Result<()> {
         let (t, c, shape, fused) = (self.tokens(), self.shape.width(), self.shape, self.fused());
-        let places = shape.places();
+        let offsets = shape.offsets();
         let norms = self.norms();
         self.begins("embedding")?;
         {
             let Activations { layers, .. } = &mut self.activations;
             let Layer { x, normed_1, stats_1, .. } = &mut layers[0];
             let (weights, master) = (&self.parameters.weights, &self.parameters.master);
-            let scale = (shape.layer(0).start + places.norm_1) as i32;
+            let scale = (shape.layer(0).start + offsets.norm_1) as i32;
             let positions = (shape.positions() as i32, scale, shape.context as i32, t as i32);
             let args = (
                 weights,
@@ -1065,7 +1065,7 @@ impl GptTraining {
         for at in 0..shape.layers {
             let begin = shape.layer(at).start;
             self.begins("q, k, v")?;
-            let bias = begin + places.qkv_bias;
+            let bias = begin + offsets.qkv_bias;
             let in_product = fused && !self.settings.plain_products;
             let sides = |columns: usize, terms: usize| Sides {
                 rows: t,
@@ -1086,7 +1086,7 @@ impl GptTraining {
                 products.multiply(
                     sides(3 * c, c),
                     (normed_1, 0),
-                    (weights, begin + places.qkv),
+                    (weights, begin + offsets.qkv),
                     into,
                     epilogue,
                     extra,
@@ -1102,7 +1102,7 @@ impl GptTraining {
             {
                 let Self { products, parameters, activations, .. } = &mut *self;
                 let Activations { layers, y, .. } = activations;
-                let weight = (&parameters.weights, begin + places.project);
+                let weight = (&parameters.weights, begin + offsets.project);
                 multiply(products, sides(c, c), (&layers[at].o, 0), weight, y, 0)?;
             }
             self.queue_add_norm(at, false)?;
@@ -1111,9 +1111,9 @@ impl GptTraining {
             {
                 let Self { products, parameters, activations, .. } = &mut *self;
                 let Layer { normed_2, h, g, .. } = &mut activations.layers[at];
-                let weight = (&parameters.weights, begin + places.up);
+                let weight = (&parameters.weights, begin + offsets.up);
                 if gelu {
-                    let bias = Some((&parameters.weights, begin + places.up_bias));
+                    let bias = Some((&parameters.weights, begin + offsets.up_bias));
                     let extra = LtExtra { bias, before_gelu: Some(h), gelu_of: None };
                     let (a, into) = ((&*normed_2, 0), Into::Bf16(g, 0));
                     products.multiply(sides(4 * c, c), a, weight, into, LtEpilogue::BiasGelu, extra)?;
@@ -1125,7 +1125,7 @@ impl GptTraining {
                 self.begins("GELU")?;
                 let Self { parameters, activations, kernels, .. } = &mut *self;
                 let Layer { h, g, .. } = &mut activations.layers[at];
-                let mut bias = (begin + places.up_bias) as i32;
+                let mut bias = (begin + offsets.up_bias) as i32;
                 if !fused {
                     let args = (&mut *h, &parameters.master, bias, 4 * c as i32, t as i32);
                     kernels.get("add_bias").launch(each(t * 4 * c / 8), args)?;
@@ -1138,7 +1138,7 @@ impl GptTraining {
             {
                 let Self { products, parameters, activations, .. } = &mut *self;
                 let Activations { layers, y, .. } = activations;
-                let weight = (&parameters.weights, begin + places.down);
+                let weight = (&parameters.weights, begin + offsets.down);
                 multiply(products, sides(c, 4 * c), (&layers[at].g, 0), weight, y, 0)?;
             }
             self.queue_add_norm(at, true)?;
@@ -1151,18 +1151,18 @@ impl GptTraining {
     fn queue_add_norm(&mut self, layer: usize, at_end: bool) -> Result<()> {
         self.begins("residual and norm")?;
         let (t, c, fused, norms) = (self.tokens(), self.shape.width(), self.fused(), self.norms());
-        let places = self.shape.places();
+        let offsets = self.shape.offsets();
         let begin = self.shape.layer(layer).start;
         let Activations { layers, x, normed, stats, y, .. } = &mut self.activations;
         let (first, later) = layers.split_at_mut(layer + 1);
         let own = &mut first[layer];
         let (bias, scale) = match at_end {
-            false => (begin + places.project_bias, begin + places.norm_2),
+            false => (begin + offsets.project_bias, begin + offsets.norm_2),
             // The last norm lies where another layer's first one would.
             true => {
                 let next = self.shape.layer(layer + 1).start;
                 let last = layer + 1 == self.shape.layers;
-                (begin + places.down_bias, if last { next } else { next + places.norm_1 })
+                (begin + offsets.down_bias, if last { next } else { next + offsets.norm_1 })
             }
         };
         let (residual, sum, to, stats) = match (at_end, later.first_mut()) {
@@ -1237,25 +1237,25 @@ impl GptTraining {
         self.begins("norm, backward")?;
         let (t, c, shape, fused) = (self.tokens(), self.shape.width(), self.shape, self.fused());
         let GptSettings { parts: blocks, .. } = self.settings;
-        let places = shape.places();
+        let offsets = shape.offsets();
         let stride = 13 * c;
         let area = |layer: usize| blocks * stride * (layer % 2);
-        let vectors = places.norm_1;
+        let vectors = offsets.norm_1;
         let last = layer == shape.layers;
         let begin = shape.layer(layer).start;
         let Activations { layers, x, stats, y, d_x, d_norm, parts, .. } = &mut self.activations;
         let (x, stats, scale, norm_at) = match (last, first) {
             (true, _) => (&*x, &*stats, begin, 2 * blocks * stride),
-            (_, true) => (&layers[layer].x, &layers[layer].stats_1, begin + places.norm_1, area(layer)),
+            (_, true) => (&layers[layer].x, &layers[layer].stats_1, begin + offsets.norm_1, area(layer)),
             (_, false) => {
                 let own = &layers[layer];
-                (&own.middle, &own.stats_2, begin + places.norm_2, area(layer) + places.norm_2 - vectors)
+                (&own.middle, &own.stats_2, begin + offsets.norm_2, area(layer) + offsets.norm_2 - vectors)
             }
         };
         // The residual's gradient is that of the bias of the projection in front: in this layer, or at the end of the one before.
         let sum_at = match (first, layer.checked_sub(1)) {
-            (false, _) => Some(area(layer) + places.project_bias - vectors),
-            (true, Some(before)) => Some(area(before) + places.down_bias - vectors),
+            (false, _) => Some(area(layer) + offsets.project_bias - vectors),
+            (true, Some(before)) => Some(area(before) + offsets.down_bias - vectors),
             (true, None) => None,
         };
         let config = LaunchConfig::new(blocks as u32, norm_threads(&shape) as u32);
@@ -1322,12 +1322,12 @@ impl GptTraining {
 
     fn queue_layer_backward(&mut self, layer: usize, adds: bool) -> Result<()> {
         let (t, c, shape, fused) = (self.tokens(), self.shape.width(), self.shape, self.fused());
-        let places = shape.places();
+        let offsets = shape.offsets();
         let begin = shape.layer(layer).start;
         let blocks = self.settings.parts;
         let stride = 13 * c;
         let area = blocks * stride * (layer % 2);
-        let vectors = places.norm_1;
+        let vectors = offsets.norm_1;
         let column = |at: usize| (area + at - vectors) as i32;
         // From the gradient of a result (rows × outputs) to that of the weight (outputs × inputs), and of the input.
         let own = |outputs: usize, inputs: usize| Sides {
@@ -1351,13 +1351,13 @@ impl GptTraining {
             let Self { products, parameters, activations, .. } = &mut *self;
             let Activations { layers, d_x, d_h, .. } = activations;
             let Layer { h, g, .. } = &layers[layer];
-            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.down, adds };
+            let into = Into::F32 { to: &mut parameters.gradient, at: begin + offsets.down, adds };
             products.multiply(own(c, 4 * c), (d_x, 0), (g, 0), into, none, LtExtra::default())?;
             let (epilogue, extra) = match gelu {
                 true => (LtEpilogue::GeluBackward, LtExtra { gelu_of: Some(h), ..LtExtra::default() }),
                 false => (none, LtExtra::default()),
             };
-            let weight = (&parameters.weights, begin + places.down);
+            let weight = (&parameters.weights, begin + offsets.down);
             products.multiply(back(c, 4 * c), (d_x, 0), weight, Into::Bf16(d_h, 0), epilogue, extra)?;
         }
         self.begins("GELU, backward")?;
@@ -1366,9 +1366,9 @@ impl GptTraining {
             let Activations { layers, d_h, parts, .. } = activations;
             let h = &layers[layer].h;
             let config = table((4 * c).div_ceil(256), blocks);
-            let sum = column(places.up_bias);
+            let sum = column(offsets.up_bias);
             if !gelu {
-                let bias = if fused { (begin + places.up_bias) as i32 } else { -1 };
+                let bias = if fused { (begin + offsets.up_bias) as i32 } else { -1 };
                 let args =
                     (&mut *d_h, h, &parameters.master, &mut *parts, bias, sum, stride as i32, 4 * c as i32, t as i32);
                 kernels.get("gelu_backward").launch(config, args)?;
@@ -1382,32 +1382,32 @@ impl GptTraining {
         {
             let Self { products, parameters, activations, .. } = &mut *self;
             let Activations { layers, y, d_h, .. } = activations;
-            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.up, adds };
+            let into = Into::F32 { to: &mut parameters.gradient, at: begin + offsets.up, adds };
             products.multiply(own(4 * c, c), (d_h, 0), (&layers[layer].normed_2, 0), into, none, LtExtra::default())?;
-            multiply(products, back(4 * c, c), (d_h, 0), (&parameters.weights, begin + places.up), y, 0)?;
+            multiply(products, back(4 * c, c), (d_h, 0), (&parameters.weights, begin + offsets.up), y, 0)?;
         }
         self.queue_norm_backward(layer, false, adds)?;
         self.begins("projection, backward")?;
         {
             let Self { products, parameters, activations, .. } = &mut *self;
             let Activations { layers, y, d_x, .. } = activations;
-            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.project, adds };
+            let into = Into::F32 { to: &mut parameters.gradient, at: begin + offsets.project, adds };
             products.multiply(own(c, c), (d_x, 0), (&layers[layer].o, 0), into, none, LtExtra::default())?;
-            multiply(products, back(c, c), (d_x, 0), (&parameters.weights, begin + places.project), y, 0)?;
+            multiply(products, back(c, c), (d_x, 0), (&parameters.weights, begin + offsets.project), y, 0)?;
         }
         self.queue_attention_backward(layer)?;
         self.begins("bias of q, k, v")?;
         {
             let Self { kernels, activations, .. } = &mut *self;
             let Activations { d_qkv, parts, .. } = activations;
-            let args = (&*d_qkv, parts, column(places.qkv_bias), stride as i32, 3 * c as i32, t as i32);
+            let args = (&*d_qkv, parts, column(offsets.qkv_bias), stride as i32, 3 * c as i32, t as i32);
             kernels.get("column_sums").launch(table((3 * c).div_ceil(256), blocks), args)?;
         }
         self.begins("q, k, v, backward")?;
         {
             let Self { products, parameters, activations, .. } = &mut *self;
             let Activations { layers, y, d_qkv, .. } = activations;
-            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.qkv, adds };
+            let into = Into::F32 { to: &mut parameters.gradient, at: begin + offsets.qkv, adds };
             products.multiply(
                 own(3 * c, c),
                 (d_qkv, 0),
@@ -1416,7 +1416,7 @@ impl GptTraining {
                 none,
                 LtExtra::default(),
             )?;
-            multiply(products, back(3 * c, c), (d_qkv, 0), (&parameters.weights, begin + places.qkv), y, 0)?;
+            multiply(products, back(3 * c, c), (d_qkv, 0), (&parameters.weights, begin + offsets.qkv), y, 0)?;
         }
         self.queue_norm_backward(layer, true, adds)?;
         self.begins("sums of parts")?;
@@ -1524,7 +1524,7 @@ fn update(
         layer.start as i32,
         layer.len() as i32,
         shape.layers as i32,
-        shape.places().norm_1 as i32,
+        shape.offsets().norm_1 as i32,
         range.start as i32,
         range.end as i32,
     );

@@ -155,7 +155,7 @@ pub fn rounded_step(shape: &GptShape, parameters: &[f64], tokens: &[u32]) -> Gpt
 
 fn step_with(shape: &GptShape, parameters: &[f64], tokens: &[u32], kept: Kept<'_>) -> GptReference {
     let (c, context) = (shape.width(), shape.context);
-    let places = shape.places();
+    let offsets = shape.offsets();
     let batch = tokens.len() / (context + 1);
     let scale = 1.0 / (batch * context) as f64;
     let mut gradients = vec![0.0; parameters.len()];
@@ -176,18 +176,19 @@ fn step_with(shape: &GptShape, parameters: &[f64], tokens: &[u32], kept: Kept<'_
         let mut layers = Vec::new();
         for layer in 0..shape.layers {
             let before = x.clone();
-            let normed_1 = kept(norm(&x, get(layer, places.norm_1, 2 * c), c));
-            let qkv = kept(linear(&normed_1, get(layer, places.qkv, 3 * c * c), get(layer, places.qkv_bias, 3 * c), c));
+            let normed_1 = kept(norm(&x, get(layer, offsets.norm_1, 2 * c), c));
+            let qkv =
+                kept(linear(&normed_1, get(layer, offsets.qkv, 3 * c * c), get(layer, offsets.qkv_bias, 3 * c), c));
             let (o, weights) = attention(&qkv, c, kept);
             let o = kept(o);
-            let y = linear(&o, get(layer, places.project, c * c), get(layer, places.project_bias, c), c);
+            let y = linear(&o, get(layer, offsets.project, c * c), get(layer, offsets.project_bias, c), c);
             add(&mut x, &kept(y));
             x = kept(x);
             let middle = x.clone();
-            let normed_2 = kept(norm(&x, get(layer, places.norm_2, 2 * c), c));
-            let h = kept(linear(&normed_2, get(layer, places.up, 4 * c * c), get(layer, places.up_bias, 4 * c), c));
+            let normed_2 = kept(norm(&x, get(layer, offsets.norm_2, 2 * c), c));
+            let h = kept(linear(&normed_2, get(layer, offsets.up, 4 * c * c), get(layer, offsets.up_bias, 4 * c), c));
             let g = kept(h.iter().map(|&h| gelu(h)).collect());
-            let y = linear(&g, get(layer, places.down, 4 * c * c), get(layer, places.down_bias, c), 4 * c);
+            let y = linear(&g, get(layer, offsets.down, 4 * c * c), get(layer, offsets.down_bias, c), 4 * c);
             add(&mut x, &kept(y));
             x = kept(x);
             layers.push((before, normed_1, qkv, o, weights, middle, normed_2, h, g));
@@ -224,20 +225,20 @@ fn step_with(shape: &GptShape, parameters: &[f64], tokens: &[u32], kept: Kept<'_
                 own(b, outputs, &db);
                 dx
             };
-            let dg = kept(through(g, &dx, places.down, places.down_bias, c, 4 * c));
+            let dg = kept(through(g, &dx, offsets.down, offsets.down_bias, c, 4 * c));
             let dh = kept(dg.iter().zip(h).map(|(d, &h)| d * gelu_slope(h)).collect());
-            let dn = kept(through(normed_2, &dh, places.up, places.up_bias, 4 * c, c));
+            let dn = kept(through(normed_2, &dh, offsets.up, offsets.up_bias, 4 * c, c));
             let mut d_norm = vec![0.0; 2 * c];
-            let past = norm_backward(middle, get(layer, places.norm_2, 2 * c), &dn, c, &mut d_norm);
+            let past = norm_backward(middle, get(layer, offsets.norm_2, 2 * c), &dn, c, &mut d_norm);
             add(&mut dx, &past);
             dx = kept(dx);
-            let d_o = kept(through(o, &dx, places.project, places.project_bias, c, c));
+            let d_o = kept(through(o, &dx, offsets.project, offsets.project_bias, c, c));
             let d_qkv = kept(attention_backward(qkv, weights, [o, &d_o], c, kept));
-            let dn = kept(through(normed_1, &d_qkv, places.qkv, places.qkv_bias, 3 * c, c));
-            own(places.norm_2, 2 * c, &d_norm);
+            let dn = kept(through(normed_1, &d_qkv, offsets.qkv, offsets.qkv_bias, 3 * c, c));
+            own(offsets.norm_2, 2 * c, &d_norm);
             let mut d_norm = vec![0.0; 2 * c];
-            let past = norm_backward(before, get(layer, places.norm_1, 2 * c), &dn, c, &mut d_norm);
-            own(places.norm_1, 2 * c, &d_norm);
+            let past = norm_backward(before, get(layer, offsets.norm_1, 2 * c), &dn, c, &mut d_norm);
+            own(offsets.norm_1, 2 * c, &d_norm);
             add(&mut dx, &past);
             dx = kept(dx);
         }

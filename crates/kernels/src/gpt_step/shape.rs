@@ -32,7 +32,7 @@ pub struct Tensor {
 
 /// Where a layer's parameters begin, from the layer's own begin on: matrices first, as they alone decay.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Places {
+pub(super) struct LayerOffsets {
     pub qkv: usize,
     pub project: usize,
     pub up: usize,
@@ -64,13 +64,13 @@ impl GptShape {
         self.vocabulary.next_multiple_of(128)
     }
 
-    pub(super) fn places(&self) -> Places {
+    pub(super) fn offsets(&self) -> LayerOffsets {
         let (c, mut at) = (self.width(), 0);
         let mut next = |len: usize| {
             at += len;
             at - len
         };
-        Places {
+        LayerOffsets {
             qkv: next(3 * c * c),
             project: next(c * c),
             up: next(4 * c * c),
@@ -93,8 +93,8 @@ impl GptShape {
     /// The parameters of a layer: one range, and so are their gradients, which the backward pass has ready last layer first. Layer
     /// `layers` is the last norm.
     pub fn layer(&self, layer: usize) -> Range<usize> {
-        let begin = self.positions() + self.context * self.width() + layer * self.places().len;
-        begin..begin + if layer == self.layers { 2 * self.width() } else { self.places().len }
+        let begin = self.positions() + self.context * self.width() + layer * self.offsets().len;
+        begin..begin + if layer == self.layers { 2 * self.width() } else { self.offsets().len }
     }
 
     /// Parameters in all, rows that fill the table up included.
@@ -111,24 +111,24 @@ impl GptShape {
         };
         put("wte.weight".into(), 0, self.rows(), c);
         put("wpe.weight".into(), self.positions(), self.context, c);
-        let places = self.places();
+        let offsets = self.offsets();
         for layer in 0..self.layers {
             let begin = self.layer(layer).start;
             let mut own = |name: &str, at: usize, rows: usize, columns: usize| {
                 put(format!("h.{layer}.{name}"), begin + at, rows, columns);
             };
-            own("attn.c_attn.weight", places.qkv, 3 * c, c);
-            own("attn.c_proj.weight", places.project, c, c);
-            own("mlp.c_fc.weight", places.up, 4 * c, c);
-            own("mlp.c_proj.weight", places.down, c, 4 * c);
-            own("ln_1.weight", places.norm_1, 1, c);
-            own("ln_1.bias", places.norm_1 + c, 1, c);
-            own("attn.c_attn.bias", places.qkv_bias, 1, 3 * c);
-            own("attn.c_proj.bias", places.project_bias, 1, c);
-            own("ln_2.weight", places.norm_2, 1, c);
-            own("ln_2.bias", places.norm_2 + c, 1, c);
-            own("mlp.c_fc.bias", places.up_bias, 1, 4 * c);
-            own("mlp.c_proj.bias", places.down_bias, 1, c);
+            own("attn.c_attn.weight", offsets.qkv, 3 * c, c);
+            own("attn.c_proj.weight", offsets.project, c, c);
+            own("mlp.c_fc.weight", offsets.up, 4 * c, c);
+            own("mlp.c_proj.weight", offsets.down, c, 4 * c);
+            own("ln_1.weight", offsets.norm_1, 1, c);
+            own("ln_1.bias", offsets.norm_1 + c, 1, c);
+            own("attn.c_attn.bias", offsets.qkv_bias, 1, 3 * c);
+            own("attn.c_proj.bias", offsets.project_bias, 1, c);
+            own("ln_2.weight", offsets.norm_2, 1, c);
+            own("ln_2.bias", offsets.norm_2 + c, 1, c);
+            own("mlp.c_fc.bias", offsets.up_bias, 1, 4 * c);
+            own("mlp.c_proj.bias", offsets.down_bias, 1, c);
         }
         let last = self.layer(self.layers).start;
         put("ln_f.weight".into(), last, 1, c);

@@ -112,7 +112,7 @@ pub struct LoraWeights {
     /// The factors of both norms of each layer, then of the last norm.
     pub norms: Vec<f32>,
     /// For each position 32 cosines, then 32 sines: of pairs that lie beside each other.
-    pub turns: Vec<f32>,
+    pub rope: Vec<f32>,
     /// For each layer q, k, v, out, gate, up and down.
     pub layers: Vec<[LoraMatrix; 7]>,
     /// What NF4's sixteen codes stand for, then what a scale's 256 do.
@@ -265,14 +265,14 @@ struct Packed {
     of_group: Buffer<f32>,
     levels: Buffer<f32>,
     /// Where each layer's seven matrices begin in the three arrays, and their means.
-    places: Vec<[([usize; 3], f32); 7]>,
+    offsets: Vec<[([usize; 3], f32); 7]>,
 }
 
 #[derive(Debug)]
 struct Model {
     table: Buffer<u16>,
     norms: Buffer<f32>,
-    turns: Buffer<f32>,
+    rope: Buffer<f32>,
     /// Of each group `[W | B]`, or B alone where W has four bits, and behind it scale · A.
     weights: Buffer<u16>,
     packed: Option<Packed>,
@@ -281,12 +281,12 @@ struct Model {
     m: Buffer<f32>,
     v: Buffer<f32>,
     gradient: Buffer<f32>,
-    places: Buffer<i32>,
+    offsets: Buffer<i32>,
 }
 
 /// Where a group's parts begin.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct GroupOffsets {
     /// `[W | B]`, or B, among the weights.
     matrix: usize,
     /// scale · A among the weights.
@@ -306,7 +306,7 @@ pub struct LoraTraining {
     flash: FlashBackward,
     products: Products,
     model: Model,
-    places: Vec<[Place; 4]>,
+    offsets: Vec<[GroupOffsets; 4]>,
     layers: Vec<Layer>,
     scratch: Scratch,
     tokens: Buffer<i32>,
@@ -377,12 +377,12 @@ impl LoraTraining {
         });
         let (kernels, flash) = (kernels?, flash?);
         let groups = shape.groups();
-        let (model, places) = Model::new(gpu, &shape, &groups, weights)?;
+        let (model, offsets) = Model::new(gpu, &shape, &groups, weights)?;
         let attention = attention_shape(&shape, &settings);
         let (t, c) = (settings.batch * settings.length, shape.width());
-        if weights.turns.len() < settings.length * HEAD {
+        if weights.rope.len() < settings.length * HEAD {
             return Err(Error::invalid(
-                format!("texts of {} tokens, and turns for {} positions", settings.length, weights.turns.len() / HEAD),
+                format!("texts of {} tokens, and RoPE for {} positions", settings.length, weights.rope.len() / HEAD),
                 "take shorter texts, or a model with a longer context",
             ));
         }
@@ -441,7 +441,7 @@ impl LoraTraining {
             flash,
             products: Products::new(gpu, settings.plain_products)?,
             model,
-            places,
+            offsets,
             layers,
             scratch,
             tokens: gpu.zeros(t)?,
@@ -496,11 +496,11 @@ impl LoraTraining {
 
     fn unpacked_adapters(&self, all: &[f32]) -> Vec<LayerAdapters> {
         let rank = self.shape.rank;
-        let of_layer = |places: &[Place; 4]| {
+        let of_layer = |offsets: &[GroupOffsets; 4]| {
             std::array::from_fn(|matrix| {
-                let (at, group, part, first) = place_of(&self.groups, matrix);
+                let (at, group, part, first) = group_of(&self.groups, matrix);
                 let Group { inputs, lows, .. } = *group;
-                let begin = places[at].adapters;
+                let begin = offsets[at].adapters;
                 let a = all[begin + part * rank * inputs..][..rank * inputs].to_vec();
                 let rows = first..first + group.outputs[part];
                 let b_begin = begin + lows * inputs;
@@ -508,7 +508,7 @@ impl LoraTraining {
                 (a, b)
             })
         };
-        self.places.iter().map(of_layer).collect()
+        self.offsets.iter().map(of_layer).collect()
     }
 
     /// What the next step reads: `batch` texts of length + 1 tokens; each token's target is the one behind it.
@@ -615,21 +615,21 @@ impl LoraTraining {
         for at in 0..shape.layers {
             self.queue_norm(at, false)?;
             self.queue_product(at, QKV)?;
-            let Self { kernels, model, scratch, layers, flash, places, groups, .. } = &mut *self;
+            let Self { kernels, model, scratch, layers, flash, offsets, groups, .. } = &mut *self;
             let Layer { cat, q, k, v, o, lse, .. } = &mut layers[at];
             let eights = t * groups[QKV].all_outputs() / 8;
-            let args = (&scratch.qkv, &model.turns, &mut *q, &mut *k, &mut *v, length, rows);
+            let args = (&scratch.qkv, &model.rope, &mut *q, &mut *k, &mut *v, length, rows);
             kernels["lora_to_heads"].launch(each(eights), args)?;
             flash.forward_into([q, k, v], o, lse, attention)?;
-            let (a, lows) = (places[at][OUT].a as i32, groups[OUT].lows as i32);
+            let (a, lows) = (offsets[at][OUT].a as i32, groups[OUT].lows as i32);
             kernels["lora_gather"]
                 .launch(row_blocks(t), (&*o, &model.weights, &mut cat[OUT], a, lows, length, rows))?;
             self.queue_product(at, OUT)?;
             self.queue_norm(at, true)?;
             self.queue_product(at, UP)?;
-            let Self { kernels, model, layers, places, groups, .. } = &mut *self;
+            let Self { kernels, model, layers, offsets, groups, .. } = &mut *self;
             let Layer { cat, both, .. } = &mut layers[at];
-            let (a, lows) = (places[at][DOWN].a as i32, groups[DOWN].lows as i32);
+            let (a, lows) = (offsets[at][DOWN].a as i32, groups[DOWN].lows as i32);
             kernels["lora_swiglu"].launch(row_blocks(t), (&*both, &model.weights, &mut cat[DOWN], a, lows, rows))?;
             self.queue_product(at, DOWN)?;
         }
@@ -640,7 +640,7 @@ impl LoraTraining {
     /// the residual.
     fn queue_norm(&mut self, at: usize, second: bool) -> Result<()> {
         let (rows, epsilon, width) = (self.rows(), self.shape.epsilon, self.shape.width());
-        let Self { kernels, model, scratch, layers, places, groups, tokens, .. } = &mut *self;
+        let Self { kernels, model, scratch, layers, offsets, groups, tokens, .. } = &mut *self;
         let Scratch { x: last_x, normed: last_normed, rstd: last_rstd, y, .. } = scratch;
         let norm = ((2 * at + usize::from(second)) * width) as i32;
         let (before, rest) = layers.split_at_mut(at);
@@ -650,10 +650,10 @@ impl LoraTraining {
         let rows = rows as i32;
         let (residual, sum, to, rstd, a, lows) = match rest.first_mut() {
             Some(Layer { x, middle, cat, rstd_2, .. }) if second => {
-                (&*x, middle, &mut cat[UP], rstd_2, places[at][UP].a, lows)
+                (&*x, middle, &mut cat[UP], rstd_2, offsets[at][UP].a, lows)
             }
             Some(Layer { x, cat, rstd_1, .. }) => {
-                let a = places[at][QKV].a;
+                let a = offsets[at][QKV].a;
                 let Some(own) = before.last() else {
                     let args = (
                         &model.table,
@@ -681,13 +681,13 @@ impl LoraTraining {
 
     /// `[W | B]` of a group as a product reads it: a buffer, and where it begins. In four bits it is unpacked first.
     fn queue_unpack(&mut self, at: usize, which: usize) -> Result<()> {
-        let Self { kernels, model, scratch, places, groups, .. } = &mut *self;
+        let Self { kernels, model, scratch, offsets, groups, .. } = &mut *self;
         let (Some(packed), Some(to)) = (&model.packed, &mut scratch.unpacked) else { return Ok(()) };
-        let (group, place) = (&groups[which], places[at][which]);
+        let (group, start) = (&groups[which], offsets[at][which]);
         let (mut row, columns) = (0, group.inputs + group.lows);
         for (part, matrix) in GROUPS[which].clone().enumerate() {
             let outputs = group.outputs[part];
-            let ([codes, scales, of_group], mean) = packed.places[at][matrix];
+            let ([codes, scales, of_group], mean) = packed.offsets[at][matrix];
             let args = (
                 &packed.codes,
                 &packed.scales,
@@ -699,7 +699,7 @@ impl LoraTraining {
                 scales as i32,
                 of_group as i32,
                 mean,
-                (place.matrix + row * group.lows) as i32,
+                (start.matrix + row * group.lows) as i32,
                 (row * columns) as i32,
                 group.inputs as i32,
                 group.lows as i32,
@@ -715,7 +715,7 @@ impl LoraTraining {
     fn queue_product(&mut self, at: usize, which: usize) -> Result<()> {
         self.queue_unpack(at, which)?;
         let rows = self.rows();
-        let Self { products, model, scratch, layers, places, groups, .. } = &mut *self;
+        let Self { products, model, scratch, layers, offsets, groups, .. } = &mut *self;
         let Scratch { y, qkv, unpacked, .. } = scratch;
         let Layer { cat, both, .. } = &mut layers[at];
         let group = &groups[which];
@@ -726,7 +726,7 @@ impl LoraTraining {
             a_transposed: false,
             b_transposed: true,
         };
-        let weights = unpacked.as_ref().map_or((&model.weights, places[at][which].matrix), |unpacked| (unpacked, 0));
+        let weights = unpacked.as_ref().map_or((&model.weights, offsets[at][which].matrix), |unpacked| (unpacked, 0));
         let to = match which {
             QKV => qkv,
             UP => both,
@@ -739,7 +739,7 @@ impl LoraTraining {
     fn queue_product_backward(&mut self, at: usize, which: usize) -> Result<()> {
         self.queue_unpack(at, which)?;
         let rows = self.rows();
-        let Self { products, model, scratch, layers, places, groups, .. } = &mut *self;
+        let Self { products, model, scratch, layers, offsets, groups, .. } = &mut *self;
         // The gradient of `down`'s result is the residual's, and so is that of `out`'s.
         let Scratch { d_x, qkv, d_both, d_cat, unpacked, .. } = scratch;
         let d_y: &Buffer<u16> = match which {
@@ -749,8 +749,8 @@ impl LoraTraining {
         };
         let Group { inputs, lows, .. } = groups[which];
         let (outputs, columns) = (groups[which].all_outputs(), inputs + lows);
-        let place = places[at][which];
-        let weights = unpacked.as_ref().map_or((&model.weights, place.matrix), |unpacked| (unpacked, 0));
+        let start = offsets[at][which];
+        let weights = unpacked.as_ref().map_or((&model.weights, start.matrix), |unpacked| (unpacked, 0));
         let back = Sides { rows, columns, terms: outputs, a_transposed: false, b_transposed: false };
         let into = Into::Bf16(d_cat, 0);
         products.multiply(back, (d_y, 0), weights, into, LtEpilogue::None, LtExtra::default())?;
@@ -763,10 +763,10 @@ impl LoraTraining {
             a_transposed: true,
             b_transposed: false,
         };
-        let into = Into::F32 { to: &mut model.gradient, at: place.adapters, adds: false };
+        let into = Into::F32 { to: &mut model.gradient, at: start.adapters, adds: false };
         products.multiply_within(own(lows, inputs, rows), [columns, columns, 0], (&*d_cat, inputs), (cat, 0), into)?;
         // B `[outputs, lows]`: the result's gradients times the lows.
-        let into = Into::F32 { to: &mut model.gradient, at: place.adapters + lows * inputs, adds: false };
+        let into = Into::F32 { to: &mut model.gradient, at: start.adapters + lows * inputs, adds: false };
         products.multiply_within(own(outputs, lows, rows), [0, columns, 0], (d_y, 0), (cat, inputs), into)
     }
 
@@ -795,12 +795,12 @@ impl LoraTraining {
     /// Backwards through the last norm (`None`), or one of a layer.
     fn queue_norm_backward(&mut self, which: Option<(usize, usize)>) -> Result<()> {
         let (t, width, last) = (self.rows(), self.shape.width(), self.shape.layers);
-        let Self { kernels, model, scratch, layers, places, groups, .. } = &mut *self;
+        let Self { kernels, model, scratch, layers, offsets, groups, .. } = &mut *self;
         let Scratch { x: last_x, rstd: last_rstd, d_x, d_cat, .. } = scratch;
         let (x, rstd, norm, a, lows) = match which {
             None => (&*last_x, &*last_rstd, 2 * last, 0, 0),
-            Some((at, QKV)) => (&layers[at].x, &layers[at].rstd_1, 2 * at, places[at][QKV].a, groups[QKV].lows),
-            Some((at, _)) => (&layers[at].middle, &layers[at].rstd_2, 2 * at + 1, places[at][UP].a, groups[UP].lows),
+            Some((at, QKV)) => (&layers[at].x, &layers[at].rstd_1, 2 * at, offsets[at][QKV].a, groups[QKV].lows),
+            Some((at, _)) => (&layers[at].middle, &layers[at].rstd_2, 2 * at + 1, offsets[at][UP].a, groups[UP].lows),
         };
         let (norm, adds) = ((norm * width) as i32, i32::from(which.is_some()));
         let args = (&*d_cat, x, rstd, &model.norms, &model.weights, d_x, norm, a as i32, lows as i32, adds, t as i32);
@@ -813,9 +813,9 @@ impl LoraTraining {
         let attention = attention_shape(&shape, &self.settings);
         self.queue_product_backward(at, DOWN)?;
         {
-            let Self { kernels, model, scratch, layers, places, groups, .. } = &mut *self;
+            let Self { kernels, model, scratch, layers, offsets, groups, .. } = &mut *self;
             let Scratch { d_cat, d_both, .. } = scratch;
-            let (a, lows) = (places[at][DOWN].a as i32, groups[DOWN].lows as i32);
+            let (a, lows) = (offsets[at][DOWN].a as i32, groups[DOWN].lows as i32);
             let args = (&*d_cat, &model.weights, &layers[at].both, d_both, a, lows, rows);
             kernels["lora_swiglu_backward"].launch(row_blocks(t), args)?;
         }
@@ -823,10 +823,10 @@ impl LoraTraining {
         self.queue_norm_backward(Some((at, UP)))?;
         self.queue_product_backward(at, OUT)?;
         {
-            let Self { kernels, model, scratch, layers, places, groups, flash, .. } = &mut *self;
+            let Self { kernels, model, scratch, layers, offsets, groups, flash, .. } = &mut *self;
             let Scratch { d_cat, d_o, dq, dk, dv, rows: row_room, sums, qkv, .. } = scratch;
             let Layer { q, k, v, o, lse, .. } = &layers[at];
-            let (a, lows) = (places[at][OUT].a as i32, groups[OUT].lows as i32);
+            let (a, lows) = (offsets[at][OUT].a as i32, groups[OUT].lows as i32);
             let args = (&*d_cat, &model.weights, &mut *d_o, a, lows, length, rows);
             kernels["lora_scatter"].launch(row_blocks(t), args)?;
             let inputs = BackwardInputs { q, k, v, o, d_o, lse };
@@ -834,7 +834,7 @@ impl LoraTraining {
                 BackwardOutputs { dq: &mut *dq, dk: &mut *dk, dv: &mut *dv, rows: row_room, sums: sums.as_mut() };
             flash.gradients_into(inputs, outputs, attention)?;
             let eights = t * groups[QKV].all_outputs() / 8;
-            let args = (&*dq, &*dk, &*dv, &model.turns, qkv, length, rows);
+            let args = (&*dq, &*dk, &*dv, &model.rope, qkv, length, rows);
             kernels["lora_from_heads"].launch(each(eights), args)?;
         }
         self.queue_product_backward(at, QKV)?;
@@ -845,15 +845,15 @@ impl LoraTraining {
     fn queue_update(&mut self) -> Result<()> {
         let (rows, scale) = (self.rows() as i32, self.shape.scale);
         let Self { kernels, model, scratch, given, .. } = &mut *self;
-        let Model { master, m, v, gradient, places, weights, .. } = model;
+        let Model { master, m, v, gradient, offsets, weights, .. } = model;
         let Scratch { squares, losses, tallied, .. } = scratch;
         let count = master.len();
         let walkers = LaunchConfig::new(WALKERS as u32, THREADS as u32);
-        let args = (&*gradient, &*places, &mut *squares, scale, count as i32);
+        let args = (&*gradient, &*offsets, &mut *squares, scale, count as i32);
         kernels["lora_squares"].launch(walkers, args)?;
         let one = LaunchConfig::new(1, THREADS as u32);
         kernels["tally"].launch(one, (&*squares, &*losses, &mut *tallied, WALKERS as i32, rows))?;
-        let args = (master, m, v, &*gradient, &*places, weights, &*tallied, &*given, scale, count as i32);
+        let args = (master, m, v, &*gradient, &*offsets, weights, &*tallied, &*given, scale, count as i32);
         kernels["lora_adamw"].launch(each(count), args)
     }
 }
@@ -872,14 +872,19 @@ fn attention_shape(shape: &LoraShape, settings: &LoraSettings) -> AttentionShape
 }
 
 /// Of a matrix: its group's number, the group, which part of it, and its first row there.
-fn place_of(groups: &[Group; 4], matrix: usize) -> (usize, &Group, usize, usize) {
+fn group_of(groups: &[Group; 4], matrix: usize) -> (usize, &Group, usize, usize) {
     let at = GROUPS.iter().position(|range| range.contains(&matrix)).expect("seven matrices");
     let part = matrix - GROUPS[at].start;
     (at, &groups[at], part, groups[at].outputs[..part].iter().sum())
 }
 
 impl Model {
-    fn new(gpu: &Gpu, shape: &LoraShape, groups: &[Group; 4], given: &LoraWeights) -> Result<(Model, Vec<[Place; 4]>)> {
+    fn new(
+        gpu: &Gpu,
+        shape: &LoraShape,
+        groups: &[Group; 4],
+        given: &LoraWeights,
+    ) -> Result<(Model, Vec<[GroupOffsets; 4]>)> {
         let (c, rank) = (shape.width(), shape.rank);
         let expect = |what: String, given: usize, expected: usize| match given == expected {
             true => Ok(()),
@@ -914,17 +919,17 @@ impl Model {
         }
         let (mut weights, mut master, mut where_): (Vec<u16>, Vec<f32>, Vec<i32>) = Default::default();
         let (mut codes, mut scales, mut of_group): (Vec<u8>, Vec<u8>, Vec<f32>) = Default::default();
-        let (mut places, mut packed_places) = (Vec::new(), Vec::new());
+        let (mut offsets, mut packed_offsets) = (Vec::new(), Vec::new());
         for matrices in &given.layers {
             for matrix in matrices {
                 if let Frozen::Nf4 { codes: more, scales: more_scales, of_group: more_groups, mean } = &matrix.frozen {
-                    packed_places.push(([codes.len(), scales.len(), of_group.len()], *mean));
+                    packed_offsets.push(([codes.len(), scales.len(), of_group.len()], *mean));
                     codes.extend_from_slice(more);
                     scales.extend_from_slice(more_scales);
                     of_group.extend_from_slice(more_groups);
                 }
             }
-            places.push(std::array::from_fn(|which| {
+            offsets.push(std::array::from_fn(|which| {
                 let group = &groups[which];
                 let Group { inputs, lows, .. } = *group;
                 let matrices = &matrices[GROUPS[which].clone()];
@@ -961,7 +966,7 @@ impl Model {
                         where_[adapters + at] = (a + at) as i32 | OF_A;
                     }
                 }
-                Place { matrix, a, adapters }
+                GroupOffsets { matrix, a, adapters }
             }));
         }
         let mut table = given.table.clone();
@@ -973,22 +978,25 @@ impl Model {
                 scales: gpu.to_device(&scales)?,
                 of_group: gpu.to_device(&of_group)?,
                 levels: gpu.to_device(&given.levels)?,
-                places: packed_places.chunks_exact(7).map(|seven| <[_; 7]>::try_from(seven).expect("seven")).collect(),
+                offsets: packed_offsets
+                    .chunks_exact(7)
+                    .map(|seven| <[_; 7]>::try_from(seven).expect("seven"))
+                    .collect(),
             }),
         };
         let count = master.len();
         let model = Model {
             table: gpu.to_device(&table)?,
             norms: gpu.to_device(&given.norms)?,
-            turns: gpu.to_device(&given.turns)?,
+            rope: gpu.to_device(&given.rope)?,
             weights: gpu.to_device(&weights)?,
             packed,
             master: gpu.to_device(&master)?,
             m: gpu.zeros(count)?,
             v: gpu.zeros(count)?,
             gradient: gpu.zeros(count)?,
-            places: gpu.to_device(&where_)?,
+            offsets: gpu.to_device(&where_)?,
         };
-        Ok((model, places))
+        Ok((model, offsets))
     }
 }

@@ -15,7 +15,7 @@ fn weights(shape: &LoraShape) -> LoraWeights {
     LoraWeights {
         table: vec![0; shape.vocabulary * shape.width()],
         norms: vec![1.0; (2 * shape.layers + 1) * shape.width()],
-        turns: vec![0.0; 8 * HEAD],
+        rope: vec![0.0; 8 * HEAD],
         layers: (0..shape.layers).map(|_| shape.matrices().map(matrix)).collect(),
         levels: vec![0.0; 16 + 256],
     }

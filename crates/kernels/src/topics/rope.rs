@@ -77,14 +77,14 @@ impl Topic for Rope {
         let (rows, columns, n) = table(size)?;
         let head = head_of(columns)?;
         let (q, k, cosines, sines) = (inputs[0].bf16()?, inputs[1].bf16()?, inputs[2].f32()?, inputs[3].f32()?);
-        let [q_turned, k_turned] = outputs else { unreachable!("`outputs` asks for two arrays") };
-        let (q_turned, k_turned) = (q_turned.bf16_mut()?, k_turned.bf16_mut()?);
+        let [q_rotated, k_rotated] = outputs else { unreachable!("`outputs` asks for two arrays") };
+        let (q_rotated, k_rotated) = (q_rotated.bf16_mut()?, k_rotated.bf16_mut()?);
         let pairs = rows * head / 2;
         lengths("rope", &[("q", q.len(), n), ("k", k.len(), n)])?;
         lengths("rope", &[("cosines", cosines.len(), pairs), ("sines", sines.len(), pairs)])?;
-        lengths("rope", &[("turned q", q_turned.len(), n), ("turned k", k_turned.len(), n)])?;
+        lengths("rope", &[("turned q", q_rotated.len(), n), ("turned k", k_rotated.len(), n)])?;
         let (row_count, column_count) = sides(rows, columns)?;
-        let args = (q, k, cosines, sines, q_turned, k_turned, row_count, column_count, head as i32);
+        let args = (q, k, cosines, sines, q_rotated, k_rotated, row_count, column_count, head as i32);
         self.0.launch(launches, columns, rows, args)
     }
 

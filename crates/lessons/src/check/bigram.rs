@@ -32,7 +32,7 @@ pub fn bigram(answer: Bigram) -> Verdict {
                 held_out.len()
             );
             let given = ask(&case, || answer(&train, &held_out, vocab, strength))?;
-            let of = |way| loss(&train, &held_out, vocab, strength, way);
+            let of = |variant| loss(&train, &held_out, vocab, strength, variant);
             is_right(&case, given, held_out.len(), of)?;
         }
         Ok(())
@@ -54,7 +54,7 @@ fn text(vocab: usize, length: usize, seed: u64) -> Vec<u32> {
 
 /// What is counted, and how: as asked, or with a mistake.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Variant {
     Asked,
     /// How often b is followed by a.
     Reversed,
@@ -72,13 +72,13 @@ enum Way {
     Single,
 }
 
-fn loss(train: &[u32], held_out: &[u32], vocab: usize, strength: f64, way: Way) -> f64 {
-    let learned: &[&[u32]] = match way {
-        Way::Peeks => &[train, held_out],
-        Way::HeldOut => &[held_out],
+fn loss(train: &[u32], held_out: &[u32], vocab: usize, strength: f64, variant: Variant) -> f64 {
+    let learned: &[&[u32]] = match variant {
+        Variant::Peeks => &[train, held_out],
+        Variant::HeldOut => &[held_out],
         _ => &[train],
     };
-    let mut alone = vec![if way == Way::FromZero { 0.0 } else { 1.0 }; vocab];
+    let mut alone = vec![if variant == Variant::FromZero { 0.0 } else { 1.0 }; vocab];
     let (mut firsts, mut pairs) = (vec![0.0; vocab], HashMap::<[u32; 2], f64>::new());
     for tokens in learned {
         tokens.iter().for_each(|token| alone[*token as usize] += 1.0);
@@ -87,18 +87,18 @@ fn loss(train: &[u32], held_out: &[u32], vocab: usize, strength: f64, way: Way) 
             *pairs.entry([pair[0], pair[1]]).or_default() += 1.0;
         }
     }
-    if way == Way::LastToo {
+    if variant == Variant::LastToo {
         firsts[train[train.len() - 1] as usize] += 1.0;
     }
     let total: f64 = alone.iter().sum();
     let cost = |pair: &[u32]| {
-        let key = if way == Way::Reversed { [pair[1], pair[0]] } else { [pair[0], pair[1]] };
+        let key = if variant == Variant::Reversed { [pair[1], pair[0]] } else { [pair[0], pair[1]] };
         let (count, first) = (pairs.get(&key).copied().unwrap_or(0.0), firsts[pair[0] as usize]);
         let single = alone[pair[1] as usize] / total;
-        let p = match way {
-            Way::Single => single,
-            Way::BackOff if count > 0.0 => count / first,
-            Way::BackOff => single,
+        let p = match variant {
+            Variant::Single => single,
+            Variant::BackOff if count > 0.0 => count / first,
+            Variant::BackOff => single,
             _ => (count + strength * single) / (first + strength),
         };
         -p.ln()
@@ -106,8 +106,8 @@ fn loss(train: &[u32], held_out: &[u32], vocab: usize, strength: f64, way: Way) 
     held_out.windows(2).map(cost).sum::<f64>() / (held_out.len() - 1) as f64
 }
 
-fn is_right(case: &str, given: f64, tokens: usize, of: impl Fn(Way) -> f64) -> Check {
-    let right = of(Way::Asked);
+fn is_right(case: &str, given: f64, tokens: usize, of: impl Fn(Variant) -> f64) -> Check {
+    let right = of(Variant::Asked);
     let close = |wanted: f64| wanted.is_finite() && (given - wanted).abs() <= 1e-6 * wanted.abs();
     if close(right) {
         return Ok(());
@@ -126,18 +126,20 @@ fn is_right(case: &str, given: f64, tokens: usize, of: impl Fn(Way) -> f64) -> C
         () if close(right * pairs / tokens as f64) => {
             ("the sum is divided by the tokens", "how many pairs of neighbours do n tokens have?")
         }
-        () if close(of(Way::Single)) => ("it does not depend on the token before", "c(a b) is missing"),
-        () if close(of(Way::Reversed)) => {
+        () if close(of(Variant::Single)) => ("it does not depend on the token before", "c(a b) is missing"),
+        () if close(of(Variant::Reversed)) => {
             ("its pairs are turned round", "of a pair (a, b) of the text, a is known and b is what costs")
         }
-        () if close(of(Way::FromZero)) => ("p(b) is counted from 0", "as in `unigram`, each token counts once more"),
-        () if close(of(Way::LastToo)) => {
+        () if close(of(Variant::FromZero)) => {
+            ("p(b) is counted from 0", "as in `unigram`, each token counts once more")
+        }
+        () if close(of(Variant::LastToo)) => {
             ("c(a) also counts the last training token", "c(a) is how often a is *followed* by a token")
         }
-        () if close(of(Way::Peeks)) || close(of(Way::HeldOut)) => {
+        () if close(of(Variant::Peeks)) || close(of(Variant::HeldOut)) => {
             ("it has counted the held-out tokens", "what a model is measured by, it must not have read")
         }
-        () if close(of(Way::BackOff)) => {
+        () if close(of(Variant::BackOff)) => {
             ("a pair that was seen takes c(a b) ÷ c(a) alone", "the strength mixes p(b) into every pair, seen or not")
         }
         () => (
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     fn right(train: &[u32], held_out: &[u32], vocab: usize, strength: f64) -> f64 {
-        loss(train, held_out, vocab, strength, Way::Asked)
+        loss(train, held_out, vocab, strength, Variant::Asked)
     }
 
     /// The same by a table, in another order.
@@ -191,15 +193,15 @@ mod tests {
             (|t, h, v, s| right(t, h, v, s).exp(), "perplexity"),
             (|t, h, v, s| right(t, h, v, s) * (h.len() - 1) as f64, "the sum over all pairs"),
             (|t, h, v, s| right(t, h, v, s) * (h.len() - 1) as f64 / h.len() as f64, "divided by the tokens"),
-            (|t, h, v, s| loss(t, h, v, s, Way::Single), "does not depend on the token before"),
-            (|t, h, v, s| loss(t, h, v, s, Way::Reversed), "turned round"),
-            (|t, h, v, s| loss(t, h, v, s, Way::LastToo), "the last training token"),
-            (|t, h, v, s| loss(t, h, v, s, Way::BackOff), "takes c(a b) ÷ c(a) alone"),
+            (|t, h, v, s| loss(t, h, v, s, Variant::Single), "does not depend on the token before"),
+            (|t, h, v, s| loss(t, h, v, s, Variant::Reversed), "turned round"),
+            (|t, h, v, s| loss(t, h, v, s, Variant::LastToo), "the last training token"),
+            (|t, h, v, s| loss(t, h, v, s, Variant::BackOff), "takes c(a b) ÷ c(a) alone"),
             (|t, h, v, _| right(t, h, v, 0.0), "takes c(a b) ÷ c(a) alone"),
             (|_, _, _, _| f64::INFINITY, "costs infinitely much"),
             (|t, h, v, s| right(t, h, v, s + 1.0), "by hand"),
             // Cheats: it reads what is held out, and the figure that the lesson has printed.
-            (|t, h, v, s| loss(t, h, v, s, Way::Peeks), "must not have read"),
+            (|t, h, v, s| loss(t, h, v, s, Variant::Peeks), "must not have read"),
             (|_, _, _, _| 3.443, "by hand"),
         ];
         for (answer, said) in wrong {

@@ -3,7 +3,7 @@
 use super::Verdict;
 use super::verdict::{ask, timed, wrong};
 
-type Numbers = [f64; 3];
+type AdamState = [f64; 3];
 
 const RATE: f64 = 1e-3;
 const DECAY: f64 = 0.01;
@@ -33,7 +33,7 @@ pub fn adamw(answer: fn(state: [f64; 3], gradient: f64, t: i32) -> [f64; 3]) -> 
     })
 }
 
-fn step([w, m, v]: Numbers, g: f64, t: i32) -> Numbers {
+fn step([w, m, v]: AdamState, g: f64, t: i32) -> AdamState {
     let (m, v) = (0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g);
     let (m_hat, v_hat) = (m / (1.0 - 0.9f64.powi(t)), v / (1.0 - 0.999f64.powi(t)));
     [w * (1.0 - RATE * DECAY) - RATE * m_hat / (v_hat.sqrt() + EPSILON), m, v]
@@ -44,11 +44,11 @@ fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * b.abs() + 1e-24
 }
 
-fn same(a: Numbers, b: Numbers) -> bool {
+fn same(a: AdamState, b: AdamState) -> bool {
     a.into_iter().zip(b).all(|(a, b)| close(a, b))
 }
 
-fn hint(given: Numbers, expected: Numbers, [w, m, _]: Numbers, g: f64, t: i32) -> &'static str {
+fn hint(given: AdamState, expected: AdamState, [w, m, _]: AdamState, g: f64, t: i32) -> &'static str {
     let (m_new, v_new) = (expected[1], expected[2]);
     let (m_hat, v_hat) = (m_new / (1.0 - 0.9f64.powi(t)), v_new / (1.0 - 0.999f64.powi(t)));
     let moved = |m: f64, v: f64| RATE * m / (v.sqrt() + EPSILON);

@@ -243,14 +243,14 @@ pub(super) struct Flag {
 
 /// Where a flag's text stands: the end of it that is next to the pole, and its row, counted upwards from 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Place {
+pub(super) struct FlagPosition {
     pub x: f64,
     pub align: Align,
     pub row: usize,
 }
 
-/// Places for flags between `start` and `end`, so that no text covers another or a neighbour's pole.
-pub(super) fn flags(flags: &[Flag], start: f64, end: f64) -> Vec<Place> {
+/// Positions for flags between `start` and `end`, so that no text covers another or a neighbour's pole.
+pub(super) fn flags(flags: &[Flag], start: f64, end: f64) -> Vec<FlagPosition> {
     let wide = |flag: &Flag| width(&flag.text, FONT) + 10.0;
     // To the right of the pole, from right to left; where that runs over the edge, to the left, from left to right.
     let rightwards = flags.iter().all(|flag| flag.x + 5.0 + wide(flag) <= end);
@@ -260,7 +260,7 @@ pub(super) fn flags(flags: &[Flag], start: f64, end: f64) -> Vec<Place> {
     if leftwards {
         order.reverse();
     }
-    let mut places = vec![Place { x: start, align: Align::Left, row: 0 }; flags.len()];
+    let mut positions = vec![FlagPosition { x: start, align: Align::Left, row: 0 }; flags.len()];
     let mut done: Vec<(f64, f64, usize)> = Vec::new();
     for at in order {
         let flag = &flags[at];
@@ -274,10 +274,10 @@ pub(super) fn flags(flags: &[Flag], start: f64, end: f64) -> Vec<Place> {
         // From pole to the end of the text.
         let (from, to) = (left.min(flag.x) - 2.0, (left + wide(flag)).max(flag.x));
         let row = done.iter().filter(|(a, b, _)| from < *b && *a < to).map(|(_, _, row)| row + 1).max().unwrap_or(0);
-        places[at] = Place { x, align, row };
+        positions[at] = FlagPosition { x, align, row };
         done.push((from, to, row));
     }
-    places
+    positions
 }
 
 /// Heights for labels that would stand at `wanted`, at least `gap` apart and between `top` and `bottom` as far as there
@@ -304,11 +304,11 @@ pub(super) fn spread_out(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Vec
         }
         blocks.push(block);
     }
-    let places = blocks
+    let positions = blocks
         .iter()
         .flat_map(|&(middle, count)| (0..count).map(move |n| middle + gap * (n as f64 - (count - 1) as f64 / 2.0)));
     let mut heights = vec![0.0; wanted.len()];
-    order.into_iter().zip(places).for_each(|(at, height)| heights[at] = height);
+    order.into_iter().zip(positions).for_each(|(at, height)| heights[at] = height);
     heights
 }
 
@@ -469,8 +469,8 @@ mod tests {
     #[test]
     fn flags_that_would_overlap_stand_in_rows() {
         let flag = |x: f64| Flag { x, text: "your prediction: 512".to_string() };
-        let places = flags(&[flag(100.0), flag(120.0), flag(400.0)], 0.0, 700.0);
-        assert_eq!([places[0].row, places[1].row, places[2].row], [1, 0, 0]);
+        let positions = flags(&[flag(100.0), flag(120.0), flag(400.0)], 0.0, 700.0);
+        assert_eq!([positions[0].row, positions[1].row, positions[2].row], [1, 0, 0]);
         let at_the_edge = flags(&[flag(690.0)], 0.0, 700.0)[0];
         assert!(at_the_edge.align == Align::Right && at_the_edge.x < 690.0);
     }

@@ -154,8 +154,8 @@ fn plot(canvas: &mut Canvas<'_>, chart: &LadderChart, marks: &[Mark], top: f64) 
     let x = Scale { log: false, min: 0.0, max, start: left, end: right };
 
     let poles: Vec<Flag> = marks.iter().map(|mark| Flag { x: x.at(mark.value), text: mark.text.clone() }).collect();
-    let places = flags(&poles, MARGIN, right);
-    let levels = places.iter().map(|place| place.row + 1).max().unwrap_or(0);
+    let positions = flags(&poles, MARGIN, right);
+    let levels = positions.iter().map(|position| position.row + 1).max().unwrap_or(0);
     let flag_y = |row: usize| top + LINE * (levels - row) as f64 - LINE / 2.0;
     let head = top + LINE * levels as f64;
     let (rate_end, percent_end) = (right + 4.0 + rate_room, WIDTH - MARGIN);
@@ -188,10 +188,10 @@ fn plot(canvas: &mut Canvas<'_>, chart: &LadderChart, marks: &[Mark], top: f64) 
         canvas.line((right + 8.0, y + heights[n]), (percent_end, y + heights[n]), &GRID);
         y += heights[n];
     }
-    for ((mark, place), pole) in marks.iter().zip(&places).zip(&poles) {
-        canvas.line((pole.x, flag_y(place.row) - 7.0), (pole.x, bottom), &mark.pen);
+    for ((mark, position), pole) in marks.iter().zip(&positions).zip(&poles) {
+        canvas.line((pole.x, flag_y(position.row) - 7.0), (pole.x, bottom), &mark.pen);
         canvas.describe(&mark.text);
-        canvas.text(&mark.text, (place.x, flag_y(place.row)), place.align);
+        canvas.text(&mark.text, (position.x, flag_y(position.row)), position.align);
     }
     x_name(canvas, &x, below, &format!("{} ({unit})", rows[0].metric))
 }

@@ -329,8 +329,8 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     // Above the frame: the axis label, and the flags of the vertical lines.
     let poles: Vec<Flag> =
         marks.upright.iter().map(|(at, text, _)| Flag { x: x.at(*at), text: text.clone() }).collect();
-    let places = flags(&poles, left, WIDTH - MARGIN);
-    let rows = places.iter().map(|place| place.row + 1).max().unwrap_or(0);
+    let positions = flags(&poles, left, WIDTH - MARGIN);
+    let rows = positions.iter().map(|position| position.row + 1).max().unwrap_or(0);
     let top = top + LINE * (rows + 1) as f64 + 4.0;
     let row = |row: usize| top - 4.0 - LINE * (row as f64 + 0.5);
     let y = Scale { log: !chart.linear, min: y_min, max: y_max, start: top + HEIGHT, end: top };
@@ -355,11 +355,11 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
         canvas.polygon(&band, color(curve.color), 0.2);
     }
     let mut lines: Vec<Vec<Point>> = Vec::new();
-    for (((at, text, pen), place), flag) in marks.upright.iter().zip(&places).zip(&poles) {
-        let pole = [(x.at(*at), row(place.row) - 7.0), (x.at(*at), y.start)];
+    for (((at, text, pen), position), flag) in marks.upright.iter().zip(&positions).zip(&poles) {
+        let pole = [(x.at(*at), row(position.row) - 7.0), (x.at(*at), y.start)];
         canvas.describe(text);
         canvas.path(&pole, pen);
-        canvas.text(text, (place.x, row(place.row)), place.align);
+        canvas.text(text, (position.x, row(position.row)), position.align);
         lines.push(vec![(flag.x, y.end), (flag.x, y.start)]);
     }
     for size in sizes.iter().filter(|_| chart.points) {

@@ -119,14 +119,14 @@ impl TimeChart {
     fn poles(&self, canvas: &mut Canvas<'_>, x: &Scale, top: f64, panels: usize) -> f64 {
         let inside = self.marks.iter().filter(|mark| mark.1 >= x.min - 1e-9 && mark.1 <= x.max);
         let poles: Vec<Flag> = inside.map(|(text, at)| Flag { x: x.at(*at), text: text.clone() }).collect();
-        let places = flags(&poles, x.start, WIDTH - MARGIN);
-        let rows = places.iter().map(|place| place.row + 1).max().unwrap_or(0);
+        let positions = flags(&poles, x.start, WIDTH - MARGIN);
+        let rows = positions.iter().map(|position| position.row + 1).max().unwrap_or(0);
         let below = top + LINE * rows as f64 + 6.0;
         let end = below + self.bar_room() + (HEIGHT + NAME_ROOM) * panels as f64;
-        for (flag, place) in poles.iter().zip(&places) {
-            let middle = below - 6.0 - LINE * (place.row as f64 + 0.5);
+        for (flag, position) in poles.iter().zip(&positions) {
+            let middle = below - 6.0 - LINE * (position.row as f64 + 0.5);
             canvas.line((flag.x, middle - 7.0), (flag.x, end), &GRID);
-            canvas.text(&flag.text, (place.x, middle), place.align);
+            canvas.text(&flag.text, (position.x, middle), position.align);
         }
         below
     }

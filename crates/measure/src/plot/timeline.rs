@@ -125,8 +125,8 @@ fn plot(canvas: &mut Canvas<'_>, chart: &Timeline, top: f64) -> (f64, Vec<(Sampl
         .iter()
         .map(|((text, ms), _)| Flag { x: x.at(*ms), text: format!("{text}: {} {name}", short(ms * per_ms)) })
         .collect();
-    let places = flags(&poles, left, WIDTH - MARGIN);
-    let rows = places.iter().map(|place| place.row + 1).max().unwrap_or(0);
+    let positions = flags(&poles, left, WIDTH - MARGIN);
+    let rows = positions.iter().map(|position| position.row + 1).max().unwrap_or(0);
     let top = top + LINE * rows as f64 + 6.0;
     let bottom = top + LANE * lanes.len() as f64;
 
@@ -148,10 +148,10 @@ fn plot(canvas: &mut Canvas<'_>, chart: &Timeline, top: f64) -> (f64, Vec<(Sampl
         let spans: Vec<&Span> = chart.spans.iter().filter(|span| span.lane == *lane).collect();
         draw_lane(canvas, &spans, lane_top, &x, &poles, &mut kinds);
     }
-    for (((_, pen), flag), place) in marks.iter().zip(&poles).zip(&places) {
-        let middle = top - 6.0 - LINE * (place.row as f64 + 0.5);
+    for (((_, pen), flag), position) in marks.iter().zip(&poles).zip(&positions) {
+        let middle = top - 6.0 - LINE * (position.row as f64 + 0.5);
         canvas.line((flag.x, middle - 7.0), (flag.x, bottom), pen);
-        canvas.text(&flag.text, (place.x, middle), place.align);
+        canvas.text(&flag.text, (position.x, middle), position.align);
     }
     canvas.text(&format!("time ({name})"), ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
     let entry = |color_of: usize, text: String| (Sample::Box(color(color_of), FILL), text);

@@ -30,7 +30,7 @@ const TOKEN: u32 = 4242;
 const WRONG: f64 = 0.02;
 
 /// What is timed.
-struct Way {
+struct Variant {
     /// Of its plan; in "halves" a layer is two phases, else five.
     name: String,
     queue: &'static str,
@@ -62,7 +62,7 @@ fn main() -> Result<()> {
     let caches = cpu::random_bf16(config.cache_len(), 90);
     let mut partner = talk.map(|folder| Partner::start(&folder, &weights, &caches)).transpose()?;
     let five = EngineConstants { splits: 5, slot_steps: 24, ..EngineConstants::default() };
-    let mut ways: Vec<Way> = Vec::new();
+    let mut variants: Vec<Variant> = Vec::new();
     let mut bytes = 0;
     for constants in [five, EngineConstants::GPT2] {
         let halves = constants.merged;
@@ -84,7 +84,7 @@ fn main() -> Result<()> {
                 match check(&mut engine, &caches, partner.as_ref()) {
                     Ok(error) => {
                         eprintln!("{name} {queue}: error {error:.1e}");
-                        ways.push(Way { name: name.clone(), queue, engine, error, samples: Vec::new() });
+                        variants.push(Variant { name: name.clone(), queue, engine, error, samples: Vec::new() });
                     }
                     Err(error) => eprintln!("{name} {queue}: left out: {error}"),
                 }
@@ -94,8 +94,8 @@ fn main() -> Result<()> {
     let copy = copy_rate(&gpu)?;
     let mut theirs = vec![Vec::new(); partner.as_ref().map_or(0, |partner| partner.names.len())];
     for _ in 0..ROUNDS {
-        for way in &mut ways {
-            way.samples.push(way.engine.token_us(CONTEXT, TOKENS)?);
+        for variant in &mut variants {
+            variant.samples.push(variant.engine.token_us(CONTEXT, TOKENS)?);
         }
         if let Some(partner) = &mut partner {
             gpu.synchronize()?;
@@ -108,7 +108,7 @@ fn main() -> Result<()> {
     let mut table =
         "plan,queue,constants,kernels,context,us_a_token,p10,p90,tokens_per_s,GB_per_s,share_of_copy,peer,peer_us,ratio,error\n"
             .to_string();
-    for Way { name, queue, engine, error, samples: times } in &ways {
+    for Variant { name, queue, engine, error, samples: times } in &variants {
         let Summary { median, p10, p90, .. } = Summary::of(times);
         let rate = bytes as f64 / median / 1e3;
         let start = format!("{name},{queue},{name},{},{CONTEXT}", engine.kernels_a_token());

@@ -82,15 +82,15 @@ fn main() -> Result<()> {
                 row(&mut table, precision, "candle", &format!("kernel {kernel}"), "µs", &[us], 1.0);
             }
         }
-        let ways = partner
+        let variants = partner
             .as_ref()
             .map_or(Ok(Vec::new()), |partner| partner.borrow_mut().prepare(precision.name(), COMPARED))?;
-        for way in &ways {
-            row(&mut table, precision, &way.name, APART, "", &[apart(&way.losses, &losses)], 1.0);
+        for variant in &variants {
+            row(&mut table, precision, &variant.name, APART, "", &[apart(&variant.losses, &losses)], 1.0);
         }
-        for way in &ways {
-            for (what, us) in &way.parts {
-                row(&mut table, precision, &way.name, what, "µs", &[*us], 1.0);
+        for variant in &variants {
+            for (what, us) in &variant.parts {
+                row(&mut table, precision, &variant.name, what, "µs", &[*us], 1.0);
             }
         }
         let (eager, plain) = (RefCell::new(eager), plain.map(RefCell::new));
@@ -129,9 +129,9 @@ fn main() -> Result<()> {
                 })));
             }
         }
-        for (at, way) in ways.iter().enumerate() {
-            let partner = partner.as_ref().expect("ways come from a partner");
-            names.push(way.name.clone());
+        for (at, variant) in variants.iter().enumerate() {
+            let partner = partner.as_ref().expect("variants come from a partner");
+            names.push(variant.name.clone());
             work.push(TimedWork::Clocked(Box::new(move || partner.borrow_mut().sample(at))));
         }
         let samples = gpu.time_interleaved(if quick { &QUICK } else { &PLAN }, &mut work)?;

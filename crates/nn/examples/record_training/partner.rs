@@ -17,8 +17,8 @@ pub struct Partner {
     folder: PathBuf,
 }
 
-/// One way in which the other process makes a step.
-pub struct Way {
+/// One of the variants of a step that the other process times.
+pub struct Variant {
     pub name: String,
     pub losses: Vec<f32>,
     /// What it measured beside: names and µs.
@@ -47,21 +47,21 @@ impl Partner {
         Ok(())
     }
 
-    /// Asks for its ways to make a step.
-    pub fn prepare(&mut self, precision: &str, steps: usize) -> Result<Vec<Way>> {
+    /// Asks for its variants of a step.
+    pub fn prepare(&mut self, precision: &str, steps: usize) -> Result<Vec<Variant>> {
         let asked = serde_json::json!({ "precision": precision, "steps": steps, "batch": super::BATCH });
         let answer = ask(&asked.to_string())?;
-        let ways: serde_json::Value = serde_json::from_str(&answer).map_err(|_| unexpected(&answer))?;
-        let way = |way: &serde_json::Value| {
-            let losses = way["losses"].as_array()?.iter().filter_map(|loss| loss.as_f64()).map(|loss| loss as f32);
-            let parts = way["parts"].as_array().into_iter().flatten();
+        let variants: serde_json::Value = serde_json::from_str(&answer).map_err(|_| unexpected(&answer))?;
+        let variant = |variant: &serde_json::Value| {
+            let losses = variant["losses"].as_array()?.iter().filter_map(|loss| loss.as_f64()).map(|loss| loss as f32);
+            let parts = variant["parts"].as_array().into_iter().flatten();
             let parts = parts.filter_map(|part| Some((part[0].as_str()?.to_string(), part[1].as_f64()?))).collect();
-            Some(Way { name: way["name"].as_str()?.to_string(), losses: losses.collect(), parts })
+            Some(Variant { name: variant["name"].as_str()?.to_string(), losses: losses.collect(), parts })
         };
-        Ok(ways.as_array().into_iter().flatten().filter_map(way).collect())
+        Ok(variants.as_array().into_iter().flatten().filter_map(variant).collect())
     }
 
-    /// One sample of a way, in ms per step.
+    /// One sample of a variant, in ms per step.
     pub fn sample(&mut self, at: usize) -> Result<f64> {
         let answer = ask(&format!("go {at}"))?;
         answer.trim().parse().map_err(|_| unexpected(&answer))

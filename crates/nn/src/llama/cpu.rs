@@ -6,7 +6,7 @@
 //! same candle tensors. A layer is five jobs: queries, keys and values; attention; and the three products after it.
 
 use super::product::{BLOCK, GROUP, Inputs, PackedMatrix};
-use super::team::{Places, Team};
+use super::team::{DisjointSlices, Team};
 use super::{LlamaConfig, Projection};
 use crate::cached::{Asked, KeysValues, Reader};
 use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Storage, Tensor, bail};
@@ -169,7 +169,7 @@ impl CpuLlama {
             {
                 let ((keys, _), (values, _)) = (keys.storage_and_layout(), values.storage_and_layout());
                 let (keys, values) = (floats(&keys)?, floats(&values)?);
-                let gathered = Places::of(gathered);
+                let gathered = DisjointSlices::of(gathered);
                 team.each(attentions.len(), |at| {
                     let of = &attentions[at];
                     let from = of.heads.start / (heads / kv_heads) * cache.head_slots * d;
@@ -218,7 +218,8 @@ impl CpuLlama {
     ) {
         let d = self.config.head_dim();
         let scale = 1.0 / (d as f32).sqrt();
-        let to = [(Places::of(q), Some(scale)), (Places::of(k), Some(1.0)), (Places::of(v), None)];
+        let to =
+            [(DisjointSlices::of(q), Some(scale)), (DisjointSlices::of(k), Some(1.0)), (DisjointSlices::of(v), None)];
         let matrices = &layer.matrices[..3];
         let all: usize = matrices.iter().map(|matrix| matrix.groups()).sum();
         let share = matrices[0].share(positions.len(), 1);
@@ -302,7 +303,7 @@ impl Attention<'_> {
         [keys, values]: [&[f32]; 2],
         (width, d): (usize, usize),
         own: &mut Vec<f32>,
-        gathered: Places<'_, f32>,
+        gathered: DisjointSlices<'_, f32>,
     ) {
         let (heads, count) = (self.heads.len(), self.part.position(self.rows.end - 1) + 1);
         let at = |row: usize| (self.part.row + row) * width + self.heads.start * d;
@@ -428,7 +429,7 @@ fn remember(parts: &[Part<'_>], all: &mut [f32], new: &[f32], (kv_heads, d): (us
 
 /// x + inputs · matrixᵀ
 fn add_product(team: &Team, matrix: &PackedMatrix, inputs: &Inputs, x: &mut [f32]) {
-    let (width, x) = (matrix.outputs(), Places::of(x));
+    let (width, x) = (matrix.outputs(), DisjointSlices::of(x));
     let share = matrix.share(inputs.rows(), 1);
     team.each(matrix.groups().div_ceil(share), |part| {
         for group in part * share..((part + 1) * share).min(matrix.groups()) {

@@ -8,7 +8,7 @@
 //! four weights of each of them, and no sum has to be gathered from within a register. Several rows of inputs share each weight
 //! that was unpacked.
 
-use super::team::{Places, Team};
+use super::team::{DisjointSlices, Team};
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
 use candle_core::{Device, Module, Tensor};
 use gpulab::error::{Error, Result};
@@ -229,7 +229,7 @@ impl PackedMatrix {
 
     /// `y[row][output]` for all rows and outputs.
     pub fn product(&self, team: &Team, inputs: &Inputs, y: &mut [f32]) {
-        let (share, y) = (self.share(inputs.rows, 1), Places::of(y));
+        let (share, y) = (self.share(inputs.rows, 1), DisjointSlices::of(y));
         team.each(self.groups().div_ceil(share), |part| {
             for group in part * share..((part + 1) * share).min(self.groups()) {
                 let (first, count) = (group * GROUP, GROUP.min(self.outputs - group * GROUP));
@@ -294,8 +294,8 @@ pub(super) struct Inputs {
 #[derive(Clone, Copy)]
 pub(super) struct InputsWriter<'a> {
     width: usize,
-    codes: Places<'a, i8>,
-    scales: Places<'a, (f32, f32, i32)>,
+    codes: DisjointSlices<'a, i8>,
+    scales: DisjointSlices<'a, (f32, f32, i32)>,
 }
 
 impl Inputs {
@@ -311,7 +311,11 @@ impl Inputs {
     }
 
     pub fn writer(&mut self) -> InputsWriter<'_> {
-        InputsWriter { width: self.width, codes: Places::of(&mut self.codes), scales: Places::of(&mut self.scales) }
+        InputsWriter {
+            width: self.width,
+            codes: DisjointSlices::of(&mut self.codes),
+            scales: DisjointSlices::of(&mut self.scales),
+        }
     }
 }
 

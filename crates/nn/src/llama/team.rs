@@ -130,18 +130,18 @@ fn wait(until: impl Fn() -> bool) {
     }
 }
 
-/// Memory to which the parts of a job write, each to places of its own.
+/// A slice to which the parts of a job write, each to elements of its own.
 #[derive(Clone, Copy)]
-pub(super) struct Places<'a, T>(*mut T, usize, PhantomData<&'a mut [T]>);
+pub(super) struct DisjointSlices<'a, T>(*mut T, usize, PhantomData<&'a mut [T]>);
 
-// SAFETY: whoever asks for a place promises that nobody else does.
-unsafe impl<T: Send> Sync for Places<'_, T> {}
+// SAFETY: whoever asks for elements promises that nobody else does.
+unsafe impl<T: Send> Sync for DisjointSlices<'_, T> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Send for Places<'_, T> {}
+unsafe impl<T: Send> Send for DisjointSlices<'_, T> {}
 
-impl<'a, T> Places<'a, T> {
-    pub fn of(all: &'a mut [T]) -> Places<'a, T> {
-        Places(all.as_mut_ptr(), all.len(), PhantomData)
+impl<'a, T> DisjointSlices<'a, T> {
+    pub fn of(all: &'a mut [T]) -> DisjointSlices<'a, T> {
+        DisjointSlices(all.as_mut_ptr(), all.len(), PhantomData)
     }
 
     /// # Safety
@@ -168,9 +168,9 @@ mod tests {
                     for round in 1..200 {
                         let parts = [0, 1, 2, 7, 1000][round % 5];
                         let before = counts.clone();
-                        let places = Places::of(&mut counts);
+                        let slices = DisjointSlices::of(&mut counts);
                         // SAFETY: a part has its own number's place.
-                        team.each(parts, |part| unsafe { places.at(part, 1)[0] += 1 });
+                        team.each(parts, |part| unsafe { slices.at(part, 1)[0] += 1 });
                         let right = |at: usize| counts[at] == before[at] + usize::from(at < parts);
                         assert!((0..1000).all(right), "{threads} threads, round {round}");
                     }
@@ -203,10 +203,10 @@ mod tests {
             let run = || Team::with(|team| team.each(16, |part| assert!(part != bad, "part {part}")));
             assert!(catch_unwind(run).is_err());
         }
-        // A place outside is none.
+        // Elements outside are none.
         let mut three = [1, 2, 3];
-        let places = Places::of(&mut three);
+        let slices = DisjointSlices::of(&mut three);
         // SAFETY: nothing is held: it panics.
-        assert!(catch_unwind(AssertUnwindSafe(|| unsafe { places.at(2, 2).len() })).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| unsafe { slices.at(2, 2).len() })).is_err());
     }
 }

@@ -103,13 +103,13 @@ impl KernelTuner {
             let all = adapters(at).into_iter().map(matrix).collect::<Result<Vec<_>>>()?;
             Ok(all.try_into().expect("seven matrices"))
         };
-        let (cosines, sines) = model.turns();
-        let turns = Tensor::cat(&[cosines, sines], 1)?;
+        let (cosines, sines) = model.rope();
+        let rope = Tensor::cat(&[cosines, sines], 1)?;
         let levels = NF4.into_iter().chain((0..=u8::MAX).map(|code| MiniFloat::E4M3.decode(code)));
         let weights = LoraWeights {
             table: bf16(table)?,
             norms: model.norms().map(f32).collect::<Result<Vec<_>>>()?.concat(),
-            turns: f32(&turns)?,
+            rope: f32(&rope)?,
             layers: (0..config.layers).map(layer).collect::<Result<_>>()?,
             levels: levels.collect(),
         };

@@ -236,7 +236,7 @@ impl TunedLlama {
     }
 
     /// cos and sin of RoPE's angles.
-    pub(super) fn turns(&self) -> &(Tensor, Tensor) {
+    pub(super) fn rope(&self) -> &(Tensor, Tensor) {
         &self.rope
     }
 

@@ -2,15 +2,15 @@ use super::*;
 use crate::gpt::{Config, Gpt, Weights};
 use crate::llama::{ChatModel, WeightDtype};
 
-/// A model by its two ways to the same logits.
-trait BothWays {
+/// A model by its two paths to the same logits.
+trait BothPaths {
     fn cache(&self, blocks: usize, block_size: usize) -> PagedCache;
     fn paged(&self, parts: &[TextPart<'_>], cache: &PagedCache) -> Result<Tensor>;
     /// After each token of a text.
     fn plain(&self, text: &[u32]) -> Vec<Vec<f32>>;
 }
 
-impl BothWays for Gpt {
+impl BothPaths for Gpt {
     fn cache(&self, blocks: usize, block_size: usize) -> PagedCache {
         self.paged_cache(blocks, block_size).unwrap()
     }
@@ -23,7 +23,7 @@ impl BothWays for Gpt {
     }
 }
 
-impl BothWays for ChatModel {
+impl BothPaths for ChatModel {
     fn cache(&self, blocks: usize, block_size: usize) -> PagedCache {
         self.llama.paged_cache(blocks, block_size).unwrap()
     }
@@ -42,7 +42,7 @@ fn gpt() -> Gpt {
 
 /// Steps in which three texts take part with other lengths each, the blocks of one in no order, and one that shares a block.
 /// `allowed` is a share of the largest logit.
-fn steps_give_the_logits_of_whole_texts(model: &dyn BothWays, allowed: f32) {
+fn steps_give_the_logits_of_whole_texts(model: &dyn BothPaths, allowed: f32) {
     let a: Vec<u32> = (0..13).map(|i| 60 + 7 * i).collect();
     let b: Vec<u32> = (0..9).map(|i| 200 - 11 * i).collect();
     // It begins as `a`, whose first block it uses.

@@ -124,17 +124,17 @@ void end_call(Control *own, unsigned call, unsigned ticket) {
 bool meet(Peers all, Control *own, int rank, int stage, unsigned call) {
     __syncthreads();
     int other = threadIdx.x;
-    bool came = true;
+    bool arrived = true;
     if (other < RANKS && other != rank) {
         store_release(flag(all, other, stage, rank), call);
         unsigned tries = 0;
         unsigned long long begin = 0;
         // One that is a call ahead has been here.
-        while (came && (int)(load_acquire(flag(all, rank, stage, other)) - call) < 0) {
-            came = !give_up(own, other, call, tries, begin);
+        while (arrived && (int)(load_acquire(flag(all, rank, stage, other)) - call) < 0) {
+            arrived = !give_up(own, other, call, tries, begin);
         }
     }
-    return __syncthreads_and(came);
+    return __syncthreads_and(arrived);
 }
 
 // The numbers of a word are added in 32 bits, and rounded once.

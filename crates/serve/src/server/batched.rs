@@ -26,7 +26,7 @@ enum Weights {
 }
 
 /// The text of a model that was never trained: a byte is a token, and a token is written as its number.
-struct Numbers {
+struct NumberedTokens {
     name: String,
     config: EngineConfig,
 }
@@ -43,7 +43,7 @@ impl BatchedModel {
     /// Random weights in that shape: to measure, not to read. What it answers is numbers.
     pub fn random(name: &str, config: EngineConfig, gpu: &Gpu) -> BatchedModel {
         let weights = Weights::Random(RandomWeights { config, seed: 1 });
-        BatchedModel { weights, text: Arc::new(Numbers { name: name.to_string(), config }), gpu: gpu.clone() }
+        BatchedModel { weights, text: Arc::new(NumberedTokens { name: name.to_string(), config }), gpu: gpu.clone() }
     }
 
     /// Loads a GGUF file of a Llama for texts of at most `context` tokens. Clients see the file's name.
@@ -101,7 +101,7 @@ impl std::fmt::Debug for BatchedModel {
     }
 }
 
-impl TextCodec for Numbers {
+impl TextCodec for NumberedTokens {
     fn name(&self) -> &str {
         &self.name
     }

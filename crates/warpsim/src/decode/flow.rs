@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::layout::Symbol;
-use super::slots::{Place, Slots};
+use super::slots::{Register, Slots};
 use crate::op::{AtomicOp, Instruction, Left, Op, Slot, Transfer};
 use crate::ptx::ast::{self, Operand};
 use crate::ptx::types::Space;
@@ -45,11 +45,11 @@ pub struct Touch {
 #[derive(Debug, Default)]
 struct Step {
     at: u32,
-    to: Vec<Place>,
-    from: Vec<Place>,
+    to: Vec<Register>,
+    from: Vec<Register>,
     shared: Vec<u32>,
     /// Those of its address.
-    base: Vec<Place>,
+    base: Vec<Register>,
     base_shared: Vec<u32>,
     /// Whether it asks which of two numbers is larger.
     orders: bool,
@@ -89,9 +89,10 @@ impl Flow {
             let end = if symbol.bytes == 0 { u32::MAX } else { (symbol.at + symbol.bytes) as u32 };
             (symbol.at as u32, end)
         };
-        let mut homes: HashMap<Place, Home> = HashMap::new();
-        let joined = |homes: &HashMap<Place, Home>, places: &[Place], shared: &[u32]| {
-            let all = shared.iter().map(home).chain(places.iter().filter_map(|place| homes.get(place).copied()));
+        let mut homes: HashMap<Register, Home> = HashMap::new();
+        let joined = |homes: &HashMap<Register, Home>, registers: &[Register], shared: &[u32]| {
+            let all =
+                shared.iter().map(home).chain(registers.iter().filter_map(|register| homes.get(register).copied()));
             all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
         };
         loop {
@@ -102,10 +103,10 @@ impl Flow {
                     continue;
                 }
                 let Some(found) = joined(&homes, &step.from, &step.shared) else { continue };
-                for place in &step.to {
-                    let old = homes.get(place).copied();
+                for register in &step.to {
+                    let old = homes.get(register).copied();
                     let new = old.map_or(found, |old| (old.0.min(found.0), old.1.max(found.1)));
-                    changed |= homes.insert(*place, new) != Some(new);
+                    changed |= homes.insert(*register, new) != Some(new);
                 }
             }
             if !changed {
@@ -138,8 +139,9 @@ impl Flow {
         }
         let moves = code.iter().filter_map(|i| if let Op::Mov32 { d, a } = i.op { Some((d, a)) } else { None });
         // Constants have rows, too: what they are moved to has nothing in common.
-        let written: BTreeSet<Place> = self.0.iter().flat_map(|step| &step.to).copied().collect();
-        let register = |slot: &Slot| written.contains(&Place::Narrow(*slot)) || written.contains(&Place::Short(*slot));
+        let written: BTreeSet<Register> = self.0.iter().flat_map(|step| &step.to).copied().collect();
+        let register =
+            |slot: &Slot| written.contains(&Register::Narrow(*slot)) || written.contains(&Register::Short(*slot));
         let moves: Vec<(Slot, Slot)> = moves.filter(|(_, a)| register(a)).collect();
         loop {
             let before = rows.len();
@@ -154,9 +156,9 @@ impl Flow {
         }
         let mut out = Vec::new();
         for step in &self.0 {
-            let among = |places: &[Place]| -> Vec<Slot> {
-                let narrow = places.iter().filter_map(|place| match place {
-                    Place::Narrow(slot) | Place::Short(slot) => Some(*slot),
+            let among = |registers: &[Register]| -> Vec<Slot> {
+                let narrow = registers.iter().filter_map(|register| match register {
+                    Register::Narrow(slot) | Register::Short(slot) => Some(*slot),
                     _ => None,
                 });
                 narrow.filter(|slot| rows.contains(slot)).collect()
@@ -182,14 +184,14 @@ impl Flow {
         if writes.is_empty() {
             return out;
         }
-        let mut makers: HashMap<Place, Vec<&Step>> = HashMap::new();
+        let mut makers: HashMap<Register, Vec<&Step>> = HashMap::new();
         for step in &self.0 {
-            step.to.iter().for_each(|place| makers.entry(*place).or_default().push(step));
+            step.to.iter().for_each(|register| makers.entry(*register).or_default().push(step));
         }
         for write in writes {
             let mut reads = made_from(code, &makers, &write.from);
             // `if (x > *word) *word = x` is an update, too: what is written was compared with what was read.
-            let compares = |step: &&Step| step.orders && step.from.iter().any(|place| write.from.contains(place));
+            let compares = |step: &&Step| step.orders && step.from.iter().any(|register| write.from.contains(register));
             for step in self.0.iter().filter(compares).filter(|step| decides(code, step, write.at)) {
                 reads.extend(made_from(code, &makers, &step.from));
             }
@@ -215,8 +217,8 @@ impl Flow {
                 _ => None,
             };
             let inside = body.clone().map(|number| (number, &code[number as usize]));
-            let guards: Vec<Place> =
-                inside.filter_map(|(number, i)| leaves(number, i)).map(|guard| Place::Pred(guard.slot)).collect();
+            let guards: Vec<Register> =
+                inside.filter_map(|(number, i)| leaves(number, i)).map(|guard| Register::Pred(guard.slot)).collect();
             let read = made_from(code, &makers, &guards);
             out.waits.extend(read.into_iter().filter(|read| body.contains(read)));
         }
@@ -227,7 +229,7 @@ impl Flow {
 /// Whether the result of a comparison decides if an instruction runs: as its guard, or that of a branch around it.
 fn decides(code: &[Instruction], compare: &Step, write: u32) -> bool {
     let asked = |instruction: &Instruction| {
-        instruction.guard.is_some_and(|guard| compare.to.contains(&Place::Pred(guard.slot)))
+        instruction.guard.is_some_and(|guard| compare.to.contains(&Register::Pred(guard.slot)))
     };
     let around = |at: usize, branch: &Instruction| match branch.op {
         Op::Branch { target, .. } => (at as u32) < write && write < target && asked(branch),
@@ -241,11 +243,11 @@ fn strong(t: &Transfer) -> bool {
 }
 
 /// The volatile and atomic reads that registers are made from.
-fn made_from(code: &[Instruction], makers: &HashMap<Place, Vec<&Step>>, places: &[Place]) -> BTreeSet<u32> {
-    let (mut open, mut seen) = (places.to_vec(), places.iter().copied().collect::<BTreeSet<_>>());
+fn made_from(code: &[Instruction], makers: &HashMap<Register, Vec<&Step>>, registers: &[Register]) -> BTreeSet<u32> {
+    let (mut open, mut seen) = (registers.to_vec(), registers.iter().copied().collect::<BTreeSet<_>>());
     let mut reads = BTreeSet::new();
-    while let Some(place) = open.pop() {
-        for step in makers.get(&place).into_iter().flatten() {
+    while let Some(register) = open.pop() {
+        for step in makers.get(&register).into_iter().flatten() {
             match &code[step.at as usize].op {
                 Op::Load(t) if strong(t) => drop(reads.insert(step.at)),
                 Op::Atomic(_) => drop(reads.insert(step.at)),
@@ -258,18 +260,18 @@ fn made_from(code: &[Instruction], makers: &HashMap<Place, Vec<&Step>>, places: 
 }
 
 /// The registers and shared variables that an operand names.
-fn names(slots: &Slots, operand: &Operand, places: &mut Vec<Place>, shared: &mut Vec<u32>) {
+fn names(slots: &Slots, operand: &Operand, registers: &mut Vec<Register>, shared: &mut Vec<u32>) {
     match operand {
-        Operand::Name(name) | Operand::Not(name) => match (slots.place(name), slots.symbols.get(name)) {
-            (Some(place), _) => places.push(place),
+        Operand::Name(name) | Operand::Not(name) => match (slots.register(name), slots.symbols.get(name)) {
+            (Some(register), _) => registers.push(register),
             (None, Some(&(symbol, Space::Shared))) => shared.push(symbol),
             _ => {}
         },
         Operand::Vector(parts) | Operand::List(parts) => {
-            parts.iter().for_each(|part| names(slots, part, places, shared));
+            parts.iter().for_each(|part| names(slots, part, registers, shared));
         }
-        Operand::Address(base, _) => names(slots, base, places, shared),
-        Operand::Pair(a, b) => [a, b].into_iter().for_each(|part| names(slots, part, places, shared)),
+        Operand::Address(base, _) => names(slots, base, registers, shared),
+        Operand::Pair(a, b) => [a, b].into_iter().for_each(|part| names(slots, part, registers, shared)),
         Operand::Int(_) | Operand::F32(_) | Operand::F64(_) => {}
     }
 }

@@ -10,7 +10,7 @@ use crate::op::{Pred, Row, Slot};
 
 /// Where a declared register lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
+pub enum Register {
     /// 8 and 16-bit registers.
     Short(Slot),
     /// 32-bit registers.
@@ -71,7 +71,7 @@ pub enum LaneMask {
 #[derive(Debug, Default)]
 pub struct Slots {
     /// Names in force, innermost scope last.
-    pub scopes: Vec<HashMap<String, Place>>,
+    pub scopes: Vec<HashMap<String, Register>>,
     /// Rows so far: 32-bit, 64-bit, predicates.
     pub sizes: (Slot, Slot, Slot),
     constants: HashMap<(Fill, bool), Slot>,
@@ -100,16 +100,16 @@ impl Slots {
 
     /// Declares a register in the innermost scope.
     pub fn declare(&mut self, ty: Type, name: String) {
-        let (counter, place): (&mut Slot, fn(Slot) -> Place) = match ty {
-            Type::Pred => (&mut self.sizes.2, Place::Pred),
-            _ if ty.bytes() == 8 => (&mut self.sizes.1, Place::Wide),
-            _ if ty.bytes() == 4 => (&mut self.sizes.0, Place::Narrow),
-            _ => (&mut self.sizes.0, Place::Short),
+        let (counter, register): (&mut Slot, fn(Slot) -> Register) = match ty {
+            Type::Pred => (&mut self.sizes.2, Register::Pred),
+            _ if ty.bytes() == 8 => (&mut self.sizes.1, Register::Wide),
+            _ if ty.bytes() == 4 => (&mut self.sizes.0, Register::Narrow),
+            _ => (&mut self.sizes.0, Register::Short),
         };
-        let place = place(*counter);
+        let register = register(*counter);
         *counter += 1;
         if let Some(scope) = self.scopes.last_mut() {
-            scope.insert(name, place);
+            scope.insert(name, register);
         }
     }
 
@@ -123,11 +123,11 @@ impl Slots {
     }
 
     /// Where a register that is in force lives.
-    pub fn place(&self, name: &str) -> Option<Place> {
+    pub fn register(&self, name: &str) -> Option<Register> {
         self.find(name)
     }
 
-    fn find(&self, name: &str) -> Option<Place> {
+    fn find(&self, name: &str) -> Option<Register> {
         self.scopes.iter().rev().find_map(|scope| scope.get(name).copied())
     }
 
@@ -147,10 +147,10 @@ impl Slots {
     pub fn row(&self, operand: &Operand) -> Result<Row, Fail> {
         let Operand::Name(name) = operand else { return Err(Fail::new("a register is expected")) };
         match self.find(name) {
-            Some(Place::Short(slot)) => Ok(Row { slot, wide: false, short: true }),
-            Some(Place::Narrow(slot)) => Ok(Row { slot, wide: false, short: false }),
-            Some(Place::Wide(slot)) => Ok(Row { slot, wide: true, short: false }),
-            Some(Place::Pred(_)) => Err(Fail::new(format!("`{name}` is a predicate"))),
+            Some(Register::Short(slot)) => Ok(Row { slot, wide: false, short: true }),
+            Some(Register::Narrow(slot)) => Ok(Row { slot, wide: false, short: false }),
+            Some(Register::Wide(slot)) => Ok(Row { slot, wide: true, short: false }),
+            Some(Register::Pred(_)) => Err(Fail::new(format!("`{name}` is a predicate"))),
             None => Err(Fail::new(format!("`{name}` is not declared"))),
         }
     }
@@ -206,7 +206,7 @@ impl Slots {
             _ => return Err(Fail::new("a predicate is expected")),
         };
         match self.find(name) {
-            Some(Place::Pred(slot)) => Ok(Pred { slot, negated }),
+            Some(Register::Pred(slot)) => Ok(Pred { slot, negated }),
             _ => Err(Fail::new(format!("`{name}` is not a predicate"))),
         }
     }

@@ -3,8 +3,8 @@
 use super::parser::Parser;
 use crate::error::Result;
 
-/// A place in a source as `.loc` writes it: number of the file, line, column.
-pub(super) type Place = (u64, u64, u64);
+/// A location in a source as `.loc` writes it: number of the file, line, column.
+pub(super) type Location = (u64, u64, u64);
 
 impl Parser {
     /// `.loc file line column [, function_name …, inlined_at file line column]`.
@@ -12,8 +12,8 @@ impl Parser {
     /// Code of another file, a header's, belongs to the line that calls it: that is the line which its reader wrote. A
     /// function of the same file keeps its own lines, inlined or not.
     pub(super) fn location(&mut self) -> Result<()> {
-        let place = self.place()?;
-        let (mut line, mut caller) = ((place.0 as u32, place.1 as u32), None);
+        let location = self.position()?;
+        let (mut line, mut caller) = ((location.0 as u32, location.1 as u32), None);
         while self.accept(b',') {
             let word = self.word()?;
             match word.as_str() {
@@ -23,23 +23,23 @@ impl Parser {
                         self.integer()?;
                     }
                 }
-                "inlined_at" => caller = Some(self.place()?),
+                "inlined_at" => caller = Some(self.position()?),
                 _ => return Err(self.error(&format!("`{word}` in `.loc`"))),
             }
         }
         if let Some(caller) = caller {
-            // The caller's place came before, and with it where the caller was inlined itself.
+            // The caller's location came before, and with it where the caller was inlined itself.
             let called = self.inlined.get(&caller).copied().unwrap_or((caller.0 as u32, caller.1 as u32));
             if called.0 != line.0 {
                 line = called;
             }
-            self.inlined.insert(place, line);
+            self.inlined.insert(location, line);
         }
         self.loc = line;
         Ok(())
     }
 
-    fn place(&mut self) -> Result<Place> {
+    fn position(&mut self) -> Result<Location> {
         Ok((self.integer()?, self.integer()?, self.integer()?))
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         let own = [
             "1 12 5, function_name $L__info_string0, inlined_at 1 30 9",
             "2 8 1, function_name $L__info_string1, inlined_at 1 12 5",
-            // Where the caller was never seen, its place counts.
+            // Where the caller was never seen, its location counts.
             "2 4 1, function_name $L__info_string1, inlined_at 5 6 7",
         ];
         assert_eq!(lines(&own), [(1, 12), (1, 12), (5, 6)]);

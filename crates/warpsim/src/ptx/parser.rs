@@ -2,7 +2,7 @@
 
 use super::ast::{Function, Module, Variable};
 use super::lexer::{Token, syntax, tokens};
-use super::location::Place;
+use super::location::Location;
 use super::types::Space;
 use crate::error::{Result, SimulatorError};
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ pub(super) struct Parser {
     pub(super) at: usize,
     pub(super) loc: (u32, u32),
     /// File and line that an inlined place counts for.
-    pub(super) inlined: HashMap<Place, (u32, u32)>,
+    pub(super) inlined: HashMap<Location, (u32, u32)>,
 }
 
 impl Parser {

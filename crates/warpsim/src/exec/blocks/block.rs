@@ -9,7 +9,7 @@ use crate::finding::Kind;
 use crate::op::BarrierReduce;
 
 /// Instructions a warp may take before the next one has its turn: spinning warps let others go on.
-const TURN: u64 = 1 << 16;
+const QUANTUM: u64 = 1 << 16;
 
 /// Rounds in which all wait for barriers in shared memory before that counts as for ever: lanes of a warp that are apart
 /// take turns.
@@ -34,7 +34,7 @@ pub enum Round {
     Failed,
     /// Warps came to a barrier or to their end.
     Moves,
-    /// Each warp that can run used up its turn.
+    /// Each warp that can run used up its quantum.
     Spent,
     /// Each warp that can run asked for something in shared memory that has not happened, and nothing did.
     Vain,
@@ -70,10 +70,10 @@ pub fn run_block(env: &mut Env, warps: &mut [Warp], position: u64) -> Ran {
 
 /// Runs a block on, to its end.
 pub fn go_on(env: &mut Env, warps: &mut [Warp]) -> Ran {
-    env.look_at = env.steps + TURN;
+    env.look_at = env.steps + QUANTUM;
     let mut waited = Stuck::default();
     loop {
-        match round(env, warps, TURN) {
+        match round(env, warps, QUANTUM) {
             Round::Ended => return Ran::Ended,
             Round::Failed => return Ran::Failed,
             Round::Spent if env.alone && env.steps >= env.look_at => {
@@ -114,7 +114,7 @@ pub fn start(env: &mut Env, warps: &mut [Warp], position: u64) {
 }
 
 /// Gives each warp that can run a turn.
-pub fn round(env: &mut Env, warps: &mut [Warp], turn: u64) -> Round {
+pub fn round(env: &mut Env, warps: &mut [Warp], quantum: u64) -> Round {
     let (mut ran, mut moves) = (false, false);
     let (arrivals, mut vain) = (env.arrivals, true);
     let met = meet(env, warps);
@@ -125,7 +125,7 @@ pub fn round(env: &mut Env, warps: &mut [Warp], turn: u64) -> Round {
         ran = true;
         let before = env.steps;
         warp.in_vain = None;
-        let stop = run(env, warp, turn);
+        let stop = run(env, warp, quantum);
         warp.steps += env.steps - before;
         env.longest = env.longest.max(warp.steps);
         if stop == Stop::Fault {

@@ -10,7 +10,7 @@ use crate::exec::checks::shadow::Shadow;
 use crate::memory::Bytes;
 
 /// Instructions of a warp before the next one has its turn: short, as the others of the grid wait for it.
-const TURN: u64 = 1 << 12;
+const QUANTUM: u64 = 1 << 12;
 
 /// What a block keeps while others run.
 pub struct Resident {
@@ -84,7 +84,7 @@ pub fn run_together(env: &mut Env, positions: Range<u64>, pool: &mut Vec<Residen
             let cluster = at / size * size..(at / size + 1) * size;
             blocks[at].exchange(env);
             lend(env, &mut blocks[cluster.clone()], &mut meetings[at / size]);
-            let stands = round(env, &mut warps, TURN);
+            let stands = round(env, &mut warps, QUANTUM);
             moves |= !matches!(stands, Round::Vain | Round::Stuck);
             let over = matches!(stands, Round::Ended | Round::Failed);
             if over {

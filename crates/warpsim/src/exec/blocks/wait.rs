@@ -92,7 +92,7 @@ fn look(env: &mut Env, warp: &mut Warp) -> Look {
         }
         let atomic = matches!(instruction.op, Op::Atomic(_));
         match run(env, warp, 1) {
-            Stop::Turn => {}
+            Stop::Yield => {}
             Stop::Fault => return Look::Fault,
             _ => return Look::Works,
         }

@@ -20,7 +20,7 @@ const STORED: usize = 32;
 const MOST: usize = 256;
 
 /// A matrix in shared memory, as its descriptor says.
-struct Place {
+struct SharedMatrix {
     start: u64,
     leading: u64,
     stride: u64,
@@ -30,7 +30,7 @@ struct Place {
     bytes: u64,
 }
 
-impl Place {
+impl SharedMatrix {
     fn of(word: u64, transposed: bool, bytes: u64) -> Self {
         let field = |from: u32| (word >> from & 0x3fff) << 4;
         let swizzle = [Swizzle::None, Swizzle::Bytes128, Swizzle::Bytes64, Swizzle::Bytes32][(word >> 62) as usize];
@@ -205,10 +205,10 @@ fn gather<T: Number>(
 ) -> Option<()> {
     let word = warp.wide[described.descriptor as usize][0];
     let bytes = element.bytes();
-    let place = Place::of(word, described.transposed, bytes);
+    let matrix = SharedMatrix::of(word, described.transposed, bytes);
     let thread = warp.first;
     let channel = Channel::Products(thread as usize / LANES);
-    if !described.transposed && place.swizzle == Swizzle::Bytes32 && depth as u64 * bytes > 32 {
+    if !described.transposed && matrix.swizzle == Swizzle::Bytes32 && depth as u64 * bytes > 32 {
         let message = format!(
             "the descriptor {word:#018x} has a swizzle of 32 bytes, and each of its rows has {}; next: use one of 64 or 128",
             depth as u64 * bytes
@@ -219,13 +219,13 @@ fn gather<T: Number>(
     let access = check::begun(env, channel, (thread, pc));
     for row in from..to {
         for k in 0..depth {
-            let at = place.at(row, k);
+            let at = matrix.at(row, k);
             if at + bytes > env.shared.len() as u64 {
                 let message = format!(
                     "the descriptor {word:#018x} says that the matrix begins at {:#x}, and leads to {at:#x}: a block of this \
                      launch has {} bytes of shared memory; next: look at the descriptor's address, leading and stride \
                      offsets (each in units of 16 bytes) and swizzle",
-                    place.start,
+                    matrix.start,
                     env.shared.len()
                 );
                 env.note(Kind::OutOfBounds, pc, thread, Some((at + crate::memory::SHARED_WINDOW, None)), message);

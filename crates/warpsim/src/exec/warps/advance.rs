@@ -17,27 +17,27 @@ impl Advance {
         Self(if counters { steps::<true> } else { steps::<false> })
     }
 
-    /// Runs a warp for at most `turn` instructions.
+    /// Runs a warp for at most `quantum` instructions.
     #[inline(always)]
-    pub fn run(self, env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
-        self.0(env, warp, turn)
+    pub fn run(self, env: &mut Env, warp: &mut Warp, quantum: u64) -> Stop {
+        self.0(env, warp, quantum)
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-fn counted_avx2(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
+fn counted_avx2(env: &mut Env, warp: &mut Warp, quantum: u64) -> Stop {
     // SAFETY: `choose` has asked for the features.
-    unsafe { avx2::<true>(env, warp, turn) }
+    unsafe { avx2::<true>(env, warp, quantum) }
 }
 
 #[cfg(target_arch = "x86_64")]
-fn bare_avx2(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
+fn bare_avx2(env: &mut Env, warp: &mut Warp, quantum: u64) -> Stop {
     // SAFETY: `choose` has asked for the features.
-    unsafe { avx2::<false>(env, warp, turn) }
+    unsafe { avx2::<false>(env, warp, quantum) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-fn avx2<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
-    steps::<COUNT>(env, warp, turn)
+fn avx2<const COUNT: bool>(env: &mut Env, warp: &mut Warp, quantum: u64) -> Stop {
+    steps::<COUNT>(env, warp, quantum)
 }

@@ -15,7 +15,7 @@ use crate::ptx::types::Space;
 const PATIENCE: u64 = 256;
 /// Instructions that it then runs before the others.
 const BOOST: u32 = 128;
-/// Instructions of a turn, as another warp may hold what these lanes wait for.
+/// Instructions of a quantum, as another warp may hold what these lanes wait for.
 const SHORT: u64 = 2048;
 /// Turns that lanes run alone, with others waiting for them, before they may be waiting for the others.
 const ALONE: u32 = 2;
@@ -48,7 +48,7 @@ pub struct Apart {
     stay: bool,
     /// Of the strand that runs next.
     boost: u32,
-    /// How often the same lanes used up their turn while others waited for them, and which.
+    /// How often the same lanes used up their quantum while others waited for them, and which.
     alone: (u32, u32),
 }
 
@@ -100,18 +100,18 @@ pub fn part(env: &mut Env, warp: &mut Warp) -> Stop {
     choose(env, warp)
 }
 
-/// At the end of a turn: lanes that poll memory for long, while others wait for them, may be waiting for the others.
+/// At the end of a quantum: lanes that poll memory for long, while others wait for them, may be waiting for the others.
 pub fn patience(env: &mut Env, warp: &mut Warp) -> Stop {
     let mask = warp.now.mask;
     let alone = warp.stack.is_empty() || mask == warp.live || !warp.frames.is_empty();
     if warp.apart.active || warp.status != Status::Ready || alone {
         warp.apart.alone = (0, 0);
-        return Stop::Turn;
+        return Stop::Yield;
     }
-    let (turns, lanes) = warp.apart.alone;
-    warp.apart.alone = if lanes == mask { (turns + 1, mask) } else { (1, mask) };
+    let (times, lanes) = warp.apart.alone;
+    warp.apart.alone = if lanes == mask { (times + 1, mask) } else { (1, mask) };
     if warp.apart.alone.0 < ALONE {
-        return Stop::Turn;
+        return Stop::Yield;
     }
     let mut polls = false;
     for _ in 0..PROBE {
@@ -123,12 +123,12 @@ pub fn patience(env: &mut Env, warp: &mut Warp) -> Stop {
         let stop = step(env, warp);
         match stop {
             Stop::Apart => return part(env, warp),
-            Stop::Turn | Stop::Vain if warp.now.mask == mask => {}
+            Stop::Yield | Stop::Vain if warp.now.mask == mask => {}
             stop => return stop,
         }
     }
     if !polls {
-        return Stop::Turn;
+        return Stop::Yield;
     }
     warp.apart.stay = true;
     part(env, warp)
@@ -138,20 +138,20 @@ pub fn patience(env: &mut Env, warp: &mut Warp) -> Stop {
 pub fn vain(env: &mut Env, warp: &mut Warp) -> Stop {
     let mask = warp.now.mask;
     if warp.stack.is_empty() || mask == warp.live || !warp.frames.is_empty() {
-        return Stop::Turn;
+        return Stop::Yield;
     }
     let (times, lanes) = warp.apart.alone;
     warp.apart.alone = if lanes == mask { (times + 1, mask) } else { (1, mask) };
     if warp.apart.alone.0 < VAIN {
-        return Stop::Turn;
+        return Stop::Yield;
     }
     warp.apart.stay = true;
     part(env, warp)
 }
 
-/// Runs a warp whose lanes are apart for at most `turn` instructions.
-pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
-    for _ in 0..turn.min(SHORT) {
+/// Runs a warp whose lanes are apart for at most `quantum` instructions.
+pub fn run(env: &mut Env, warp: &mut Warp, quantum: u64) -> Stop {
+    for _ in 0..quantum.min(SHORT) {
         let (pc, mask, boost) = (warp.now.pc, warp.now.mask, warp.apart.boost.saturating_sub(1));
         let instruction = &env.machine.kernel.code[pc as usize];
         let lanes = instruction.guard.map_or(mask, |guard| warp.pred(guard)) & mask;
@@ -163,7 +163,7 @@ pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
             merge(warp);
         } else {
             match step(env, warp) {
-                Stop::Turn | Stop::Vain => warp.unstack(env.steps, boost),
+                Stop::Yield | Stop::Vain => warp.unstack(env.steps, boost),
                 Stop::Status if warp.status == Status::Done => {
                     // These lanes ended.
                     warp.status = Status::Ready;
@@ -177,7 +177,7 @@ pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
             return Stop::Status;
         }
         let stop = choose(env, warp);
-        if stop != Stop::Turn {
+        if stop != Stop::Yield {
             return stop;
         }
         // An exchange that was waited for is looked at as one of lanes apart: some may have ended instead of coming.
@@ -187,10 +187,10 @@ pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
         let together = warp.apart.strands.is_empty() && !warp.apart.stay;
         if together && starts && super::exchange::members(next).is_none() {
             warp.apart.active = false;
-            return Stop::Turn;
+            return Stop::Yield;
         }
     }
-    Stop::Turn
+    Stop::Yield
 }
 
 /// Strands at one place become one.
@@ -221,7 +221,7 @@ fn choose(env: &mut Env, warp: &mut Warp) -> Stop {
     match first {
         Some(at) => {
             warp.take_strand(at);
-            Stop::Turn
+            Stop::Yield
         }
         None => stuck(env, warp),
     }

@@ -58,7 +58,7 @@ pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> St
                 if let Some(shadow) = &mut env.shadow {
                     shadow.clocks_mut().arrive(warp.first as usize / LANES, id);
                 }
-                return Stop::Turn;
+                return Stop::Yield;
             }
             Waiting { id, threads, reduce: None, pending: 0, pc }
         }
@@ -75,7 +75,7 @@ pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> St
             warp.sums.wait(pending);
             Waiting { id: WARPGROUPS + warp.first / 128, threads: Some(128), reduce: None, pending, pc }
         }
-        _ => return Stop::Turn,
+        _ => return Stop::Yield,
     };
     warp.status = Status::Waiting(waiting);
     Stop::Status

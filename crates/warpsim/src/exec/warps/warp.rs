@@ -23,8 +23,8 @@ use crate::ptx::types::{Space, Type};
 pub enum Stop {
     /// It waits at a barrier, or is done: see its status.
     Status,
-    /// Its turn is over.
-    Turn,
+    /// Its quantum is used up, or others are to run first.
+    Yield,
     /// The kernel cannot go on; a finding says why.
     Fault,
     /// Lanes must come together that are at different places.
@@ -33,22 +33,22 @@ pub enum Stop {
     Vain,
 }
 
-/// Runs a warp for at most `turn` instructions.
-pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
+/// Runs a warp for at most `quantum` instructions.
+pub fn run(env: &mut Env, warp: &mut Warp, quantum: u64) -> Stop {
     match super::watch::wants(env.machine.watch, env.block.1, warp.first) {
-        true => super::watch::run(env, warp, turn),
-        false => advance(env, warp, turn),
+        true => super::watch::run(env, warp, quantum),
+        false => advance(env, warp, quantum),
     }
 }
 
 /// Runs a warp that nobody watches.
-pub fn advance(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
+pub fn advance(env: &mut Env, warp: &mut Warp, quantum: u64) -> Stop {
     if warp.apart.active {
-        return strands::run(env, warp, turn);
+        return strands::run(env, warp, quantum);
     }
-    match env.machine.advance.run(env, warp, turn) {
+    match env.machine.advance.run(env, warp, quantum) {
         Stop::Apart => strands::part(env, warp),
-        Stop::Turn if turn > 1 => strands::patience(env, warp),
+        Stop::Yield if quantum > 1 => strands::patience(env, warp),
         Stop::Vain => strands::vain(env, warp),
         stop => stop,
     }
@@ -61,9 +61,9 @@ pub fn step(env: &mut Env, warp: &mut Warp) -> Stop {
 
 /// The interpreter loop.
 #[inline(always)]
-pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
+pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, quantum: u64) -> Stop {
     let code = &env.machine.kernel.code[..];
-    for _ in 0..turn {
+    for _ in 0..quantum {
         if warp.now.pc == warp.now.meet {
             warp.next_lanes();
             if warp.status == Status::Done {
@@ -185,7 +185,7 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
             }
         }
     }
-    Stop::Turn
+    Stop::Yield
 }
 
 /// A load or a store, by the shortest way that is right for it.

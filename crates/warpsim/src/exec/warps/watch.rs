@@ -13,11 +13,11 @@ use crate::watch::{AccessKind, Space, WarpAccess, WatchedWarp};
 /// Accesses that a launch keeps at most: those of the loops that learners look at, in a few MiB.
 const MOST: usize = 4096;
 
-/// Runs the watched warp for at most `turn` instructions.
-pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
-    for _ in 0..turn {
+/// Runs the watched warp for at most `quantum` instructions.
+pub fn run(env: &mut Env, warp: &mut Warp, quantum: u64) -> Stop {
+    for _ in 0..quantum {
         if env.accesses.len() >= MOST {
-            return advance(env, warp, turn);
+            return advance(env, warp, quantum);
         }
         // As the interpreter does before an instruction; doing it here shows which one comes next.
         if warp.now.pc == warp.now.meet {
@@ -33,11 +33,11 @@ pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
         settle(&mut coming, before, env.tally[pc as usize]);
         let room = MOST - env.accesses.len();
         env.accesses.extend(coming.into_iter().take(room));
-        if stop != Stop::Turn {
+        if stop != Stop::Yield {
             return stop;
         }
     }
-    Stop::Turn
+    Stop::Yield
 }
 
 /// True for the warp that a launch watches.
