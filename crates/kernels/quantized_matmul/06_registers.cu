@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
     constexpr int CHUNK = SLICE / CHUNKS, ACROSS = WARPS / SPLIT;
     static_assert(CHUNK % (DEPTH * SPLIT) == 0, "a chunk is whole rounds of a warp's registers");
     Slice &slice = *(Slice *)memory;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = blockIdx.x % CLUSTER, slice = warp / ACROSS;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = blockIdx.x % CLUSTER, group = warp / ACROSS;
     int row0 = blockIdx.x / CLUSTER * ROWS, row = row0 + warp % ACROSS * TILES * 16 + lane / 4;
     int steps = (columns + STEP - 1) / STEP;
     int first = steps * rank / CLUSTER, last = steps * (rank + 1) / CLUSTER;
@@ -139,11 +139,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
     Codes codes[DEPTH];
     // The next kernel may start as soon as each block of this one has come here.
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    // The warp's steps are first + slice, SPLIT further, and so on.
+    // The warp's steps are first + group, SPLIT further, and so on.
 #pragma unroll
     for (int d = 0; d < DEPTH; ++d) {
-        if (first + slice + d * SPLIT < last) {
-            codes[d].load(source, scales, first + slice + d * SPLIT, row, rows, columns);
+        if (first + group + d * SPLIT < last) {
+            codes[d].load(source, scales, first + group + d * SPLIT, row, rows, columns);
         }
     }
     // Everything that the kernel in front wrote, x, can be seen behind this line.
@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
                 slice.work_out(at);
             }
             __syncthreads();
-            for (int at = from + slice; at < end; at += DEPTH * SPLIT) {
+            for (int at = from + group; at < end; at += DEPTH * SPLIT) {
 #pragma unroll
                 for (int d = 0; d < DEPTH; ++d) {
                     int now = at + d * SPLIT, next = begin + now + DEPTH * SPLIT;

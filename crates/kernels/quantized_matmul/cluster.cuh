@@ -24,8 +24,8 @@ __device__ void finish(const Sums (&sums)[TILES], float *shared, bf16 *y, int ro
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = blockIdx.x % CLUSTER;
     // BATCH × ROWS, in rows that are four numbers longer. Warps that share rows add one after the other.
 #pragma unroll
-    for (int slice = 0; slice < SPLIT; ++slice) {
-        if (warp / ACROSS == slice) {
+    for (int group = 0; group < SPLIT; ++group) {
+        if (warp / ACROSS == group) {
 #pragma unroll
             for (int t = 0; t < TILES; ++t) {
 #pragma unroll
@@ -33,11 +33,11 @@ __device__ void finish(const Sums (&sums)[TILES], float *shared, bf16 *y, int ro
                     int vector = i / 4 * 8 + lane % 4 * 2 + i % 2;
                     int row = (warp % ACROSS * TILES + t) * 16 + lane / 4 + i % 4 / 2 * 8;
                     float *to = &shared[vector * (ROWS + 4) + row];
-                    *to = slice == 0 ? sums[t][i / 4][i % 4] : *to + sums[t][i / 4][i % 4];
+                    *to = group == 0 ? sums[t][i / 4][i % 4] : *to + sums[t][i / 4][i % 4];
                 }
             }
         }
-        if (slice < SPLIT - 1) {
+        if (group < SPLIT - 1) {
             __syncthreads();
         }
     }
