@@ -99,7 +99,8 @@ PARTS = {
         ("memory_limit", "P1"),
     ),
     "12b": Part(
-        ("Registers have banks", "Read ahead from shared memory", "fix_up_traffic"), ("product_loop", "wave_share", "P2")
+        ("Registers have banks", "Read ahead from shared memory", "in single steps", "fix_up_traffic"),
+        ("product_loop", "wave_share", "P2"),
     ),
     "12c": Part(
         ("Formats", "first_bank"),
