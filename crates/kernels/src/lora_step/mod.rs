@@ -367,6 +367,15 @@ impl LoraTraining {
     /// one; [`Error::Unsupported`] on a GPU before Ampere, or without cuBLASLt; [`Error::OutOfMemory`].
     pub fn new(gpu: &Gpu, shape: LoraShape, weights: &LoraWeights, settings: LoraSettings) -> Result<LoraTraining> {
         shape.check(&settings)?;
+        // What does not fit is refused before kernels are compiled and checked.
+        let groups = shape.groups();
+        let (model, offsets) = Model::new(gpu, &shape, &groups, weights)?;
+        if weights.rope.len() < settings.length * HEAD {
+            return Err(Error::invalid(
+                format!("texts of {} tokens, and RoPE for {} positions", settings.length, weights.rope.len() / HEAD),
+                "take shorter texts, or a model with a longer context",
+            ));
+        }
         let simulated = matches!(gpu, Gpu::Simulated(_));
         let settings = LoraSettings { plain_products: settings.plain_products || simulated, ..settings };
         let hopper = gpu.compute_capability()? == (9, 0);
@@ -376,16 +385,8 @@ impl LoraTraining {
             (compiled(gpu, &shape), flash.join().expect("no panic"))
         });
         let (kernels, flash) = (kernels?, flash?);
-        let groups = shape.groups();
-        let (model, offsets) = Model::new(gpu, &shape, &groups, weights)?;
         let attention = attention_shape(&shape, &settings);
         let (t, c) = (settings.batch * settings.length, shape.width());
-        if weights.rope.len() < settings.length * HEAD {
-            return Err(Error::invalid(
-                format!("texts of {} tokens, and RoPE for {} positions", settings.length, weights.rope.len() / HEAD),
-                "take shorter texts, or a model with a longer context",
-            ));
-        }
         let bf16 = |len: usize| gpu.poison::<u16>(len);
         let f32 = |len: usize| gpu.poison::<f32>(len);
         let (q, kv) = (attention.q_numbers(), attention.kv_numbers());
