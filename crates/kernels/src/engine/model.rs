@@ -263,16 +263,16 @@ impl WeightBits {
 
     /// What a row is worth once it is stored.
     pub fn rounded(self, row: &mut [f32]) {
+        if self == WeightBits::Bf16 {
+            return row.iter_mut().for_each(|x| *x = cpu::f32_from_bf16(cpu::bf16_from_f32(*x)));
+        }
         let (bytes, scales) = self.stored(row);
         for (at, x) in row.iter_mut().enumerate() {
-            *x = match self {
-                WeightBits::Bf16 => cpu::f32_from_bf16(u16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]])),
-                WeightBits::Int8 => f32::from(bytes[at] as i8) * cpu::f32_from_bf16(scales[at / self.step()]),
-                WeightBits::Int4 => {
-                    let code = (bytes[at / 2] << (4 - at % 2 * 4)) as i8 >> 4;
-                    f32::from(code) * cpu::f32_from_bf16(scales[at / self.step()])
-                }
+            let code = match self {
+                WeightBits::Int4 => (bytes[at / 2] << (4 - at % 2 * 4)) as i8 >> 4,
+                _ => bytes[at] as i8,
             };
+            *x = f32::from(code) * cpu::f32_from_bf16(scales[at / self.step()]);
         }
     }
 }
