@@ -21,11 +21,11 @@ const PLAN: Bench = Bench { warm_ups: 1, samples: 7, min_sample_ms: 1.0, budget_
 const SIZES: [(usize, usize, usize); 4] = [(64, 4096, 128), (16, 16_384, 128), (128, 4096, 64), (32, 16_384, 64)];
 
 /// The path of a rung or the beginning of its name, the head dimension, constants in place of the table's.
-type Variant = (&'static str, usize, Constants);
+type Setting = (&'static str, usize, Constants);
 type Constants = &'static [(&'static str, u32)];
 
 /// What is tried beside the table's constants.
-const VARIANTS: &[Variant] = &[
+const VARIANTS: &[Setting] = &[
     ("02", 128, &[("OTHERS", 64)]),
     ("02", 64, &[("OTHERS", 32)]),
     ("03", 128, &[("WARPS", 4)]),
@@ -86,7 +86,7 @@ fn main() -> Result<()> {
 /// Everything that runs here, compiled side by side, and checked; what does not is named.
 fn open(gpu: &Gpu, only: &str, late: &dyn Fn() -> bool) -> Vec<Variant> {
     let rungs = Ladder::FlashBackward.rungs();
-    let mut wanted: Vec<Variant> = Vec::new();
+    let mut wanted: Vec<Setting> = Vec::new();
     for width in gpulab_kernels::topics::WIDTHS {
         wanted.extend(rungs.iter().map(|rung| (rung.path, width, &[][..])));
     }
@@ -100,7 +100,7 @@ fn open(gpu: &Gpu, only: &str, late: &dyn Fn() -> bool) -> Vec<Variant> {
     };
     wanted.retain(|(path, _, constants)| named(path, constants).contains(only));
     let compiled: Vec<_> = std::thread::scope(|scope| {
-        let compile = |&(path, width, constants): &Variant| {
+        let compile = |&(path, width, constants): &Setting| {
             let gpu = gpu.clone();
             scope.spawn(move || FlashBackward::compile(&gpu, path, width, constants))
         };
