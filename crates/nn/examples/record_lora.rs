@@ -182,7 +182,8 @@ fn page(folder: &Path, device: DeviceKind) -> gpulab::Result<()> {
         "# SmolLM2 tuned to answer with JSON\n\nWritten by the example `record_lora`; nothing here is typed by hand. The rows are in \
          [smollm2.csv](smollm2.csv), the loss of each step in [losses.csv](losses.csv), and single answers, for runs since they are kept, in \
          [answers.tsv](answers.tsv).\n\n| what | |\n| --- | --- |\n\
-         | commit | {} |\n| ended (UTC) | {} |\n| command | `cargo run --release -p gpulab-nn --example record_lora -- results/lora{}` |\n\
+         | commit of the last runs | {} |\n| these ended (UTC) | {} |\n\
+         | command | `cargo run --release -p gpulab-nn --example record_lora -- results/lora{}` |\n\
          | machine | {} |\n| model | SmolLM2-135M-Instruct, Q4_1 unpacked to f32 |\n\
          | learns from | {EXAMPLES} requests, {BATCH} in a step, {STEPS} steps, where the name says nothing else |\n\
          | held out | {CASES} requests with names that no training example has, a third of them in sentences that none has |\n\
