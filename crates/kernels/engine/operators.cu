@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32)
     auto place = [&](int row, int side) {
         return matrix == QKV ? qkv_place(row, side) : matrix == UP && LLAMA ? row / 2 + side * INNER : row + side;
     };
-    multiply_rows(
+    multiply_rows<ANY>(
         ring, shared, matrix, shared.shares[matrix], [](int, bool) { return make_float2(0, 0); },
         [&](int row, float2 sum, float2) {
             y[place(row, 0)] = sum.x + (LLAMA ? 0.0f : bias[place(row, 0)]);
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS) gather(const float *work, float *y) {
     int column = 4 * (blockIdx.x * THREADS + threadIdx.x);
     if (column < QUERY) {
-        *(float4 *)(y + column) = gathered(Work((float *)work), column);
+        *(float4 *)(y + column) = Gathered(Work((float *)work), column).merged();
     }
 }
 

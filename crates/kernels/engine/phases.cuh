@@ -235,29 +235,58 @@ __device__ void cluster_attention(Ring &ring, Shared &shared, Positions position
 }
 
 // What the parts of the context have gathered for four neighbouring columns of a head.
-__device__ float4 gathered(const Work &work, int column) {
+struct Gathered {
     float2 weights[SPLITS];
     float4 values[SPLITS];
+
+    Gathered() = default;
+    __device__ Gathered(const Work &work, int column) {
 #pragma unroll
-    for (int split = 0; split < SPLITS; ++split) {
-        int place = column / HEAD * SPLITS + split;
-        values[split] = work.read_four(GATHERED + place * HEAD + column % HEAD);
-        weights[split] = work.read_pair(WEIGHED + 2 * place);
+        for (int split = 0; split < SPLITS; ++split) {
+            int place = column / HEAD * SPLITS + split;
+            values[split] = work.read_four(GATHERED + place * HEAD + column % HEAD);
+            weights[split] = work.read_pair(WEIGHED + 2 * place);
+        }
     }
-    float most = -1e30f, total = 0.0f;
+
+    __device__ float4 merged() const {
+        float most = -1e30f, total = 0.0f;
 #pragma unroll
-    for (int split = 0; split < SPLITS; ++split) {
-        most = fmaxf(most, weights[split].x);
-    }
-    float4 sum = make_float4(0, 0, 0, 0);
+        for (int split = 0; split < SPLITS; ++split) {
+            most = fmaxf(most, weights[split].x);
+        }
+        float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
-    for (int split = 0; split < SPLITS; ++split) {
-        float factor = power_of_2(weights[split].x - most);
-        total += weights[split].y * factor;
-        sum.x += values[split].x * factor, sum.y += values[split].y * factor;
-        sum.z += values[split].z * factor, sum.w += values[split].w * factor;
+        for (int split = 0; split < SPLITS; ++split) {
+            float factor = power_of_2(weights[split].x - most);
+            total += weights[split].y * factor;
+            sum.x += values[split].x * factor, sum.y += values[split].y * factor;
+            sum.z += values[split].z * factor, sum.w += values[split].w * factor;
+        }
+        return make_float4(sum.x / total, sum.y / total, sum.z / total, sum.w / total);
     }
-    return make_float4(sum.x / total, sum.y / total, sum.z / total, sum.w / total);
+};
+
+// It becomes x. With OWN_CODE all of it is asked for before the first is used.
+__device__ void put_gathered(Shared &shared, const Work &work) {
+    typedef Fours<QUERY> Columns;
+    constexpr int AT_ONCE = OWN_CODE ? Columns::COUNT : 1;
+#pragma unroll
+    for (int first = 0; first < Columns::COUNT; first += AT_ONCE) {
+        Gathered some[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            if (Columns::is_there(first + i)) {
+                some[i] = Gathered(work, Columns::column(first + i));
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            bool there = Columns::is_there(first + i);
+            put(shared, Columns::column(first + i), there, there ? some[i].merged() : make_float4(0, 0, 0, 0));
+        }
+    }
+    consumers_sync();
 }
 
 // Two numbers of the token's q, k or v, HEAD / 2 apart. k and v go into the cache. With CLUSTER the blocks of the cluster get
@@ -266,7 +295,7 @@ __device__ void keep(const Model &model, Shared &shared, int layer, int at, int 
     if constexpr (CLUSTER > 1) {
         const float SCALE = rsqrtf(HEAD) * 1.442695041f; // exp2 is what the hardware has
         if (at < QUERY) {
-#pragma unroll 1
+#pragma unroll(OWN_CODE ? CLUSTER : 1)
             for (int to = 0; to < CLUSTER; ++to) {
                 store_in_block(shared.query + column, to, value.x * SCALE);
                 store_in_block(shared.query + column + HEAD / 2, to, value.y * SCALE);
@@ -289,21 +318,29 @@ __device__ void keep(const Model &model, Shared &shared, int layer, int at, int 
     }
 }
 
-// A phase that multiplies by a matrix: x, the product, what becomes of it. All matrices share this code. It is what one token
-// after the other runs, five times a layer, and instructions have to come to the multiprocessor, too: code of its own for each
-// phase would be new to it every time.
+// A phase that is known at run time (ANY: all matrices share one piece of code), or at compile time: with OWN_CODE each phase
+// has code of its own, in which what depends on the phase, and how many steps a row has, is decided already.
+template <int PHASE>
+struct Which {
+    static constexpr int MATRIX = CLUSTER > 1 && PHASE == ATTENTION ? QKV : PHASE; // which it multiplies by
+    int number;
+    __device__ operator int() const { return PHASE == ANY ? number : PHASE; }
+};
+
+// A phase that multiplies by a matrix: x, the product, what becomes of it.
 //
 // Five phases a layer: norm → q, k, v, RoPE, cache; (attention;) what its parts have gathered → projection → residual;
 // norm → the MLP's units; units → residual. With CLUSTER, attention is one phase: a cluster of blocks takes a head, each block
 // a slice of the rows of q, k and v, a part of the positions, and a slice of the projection. With MERGED the MLP is one: a
 // block owns units, their rows of UP and their columns of DOWN. Both add to the residual. `times`: how often this block has
 // had a head before.
-template <class Await>
-__device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int layer, int phase, int &times,
+template <int PHASE, class Await>
+__device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int layer, Which<PHASE> phase, int &times,
                              float *logits, unsigned long long *best, Await await) {
+    constexpr bool KNOWN = PHASE != ANY;
     bool heads = CLUSTER > 1 && phase == ATTENTION, in_units = MERGED && phase == UP, parts = heads || in_units;
     bool normed = phase != OUT && phase != DOWN;
-    int matrix = heads ? QKV : phase, addition = adding_before(layer, phase);
+    int matrix = heads ? QKV : (int)phase, addition = adding_before(layer, phase);
     int residual = residual_of(addition);
     Vectors vectors(model.vectors, layer);
     Units own;
@@ -341,16 +378,15 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
                    : heads ? vectors.out
                            : vectors.down);
     await();
-    // OUT and DOWN: this block has seen all of the residual, when it took its norm.
-    auto with_residual = [&](int row, float2 pair) {
-        if (normed) {
-            return pair;
+    // OUT and DOWN add to the residual, which is there since the norm before them: it is asked for now, and used at the end.
+    float2 old = make_float2(0, 0);
+    auto ask = [&](int row) {
+        if (!normed) {
+            old = model.work.read_pair(residual + row);
         }
-        float2 old = model.work.read_pair(residual + row);
-        return make_float2(old.x + pair.x, old.y + pair.y);
     };
     if (finishes) {
-        first_pair = with_residual(first_row, first_pair);
+        ask(first_row);
     }
     if (parts) {
         model.work.clear_residual(addition + 2);
@@ -369,19 +405,23 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
             if (normed) {
                 norm.apply(shared, model.work, residual, adds && (in_units || unit < CLUSTER));
             } else if (phase == OUT) {
-                put_all<QUERY>(shared, [&](int column) { return gathered(model.work, column); });
+                put_gathered(shared, model.work);
             } else {
                 put_all_of<INNER>(shared, model.work, UNITS);
             }
         }
         shared.clock(2);
-        multiply_rows(
+        multiply_rows<Which<PHASE>::MATRIX>(
             ring, shared, matrix, share,
             [&](int row, bool first) {
-                return first && first_unit ? first_pair : with_residual(row, biases(row));
+                if (first && first_unit) {
+                    return first_pair;
+                }
+                ask(row);
+                return biases(row);
             },
             [&](int row, float2 sum, float2 kept) {
-                float2 value = make_float2(sum.x + kept.x, sum.y + kept.y);
+                float2 value = make_float2(sum.x + kept.x + old.x, sum.y + kept.y + old.y);
                 if (matrix == QKV) {
                     int at = place(row, 0), column = at % HEAD;
                     if (LLAMA && at < QUERY + KEYS) {
@@ -432,11 +472,18 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
                 constexpr int OWN_ROWS = WIDTH / CLUSTER;
                 int first = heads ? blockIdx.x % CLUSTER * OWN_ROWS : 0;
                 bool also = adds && (in_units || unit < CLUSTER);
-                multiply_tiles(ring, shared, (heads ? OWN_ROWS : WIDTH) / TILE, heads ? HEAD / STEP : own.steps,
-                               [&](int row, float sum) {
-                                   float more = also ? shared.base[first + row] : 0.0f;
-                                   model.work.add(residual_of(addition + 1) + first + row, sum + more);
-                               });
+                auto add = [&](int row, float sum) {
+                    float more = also ? shared.base[first + row] : 0.0f;
+                    model.work.add(residual_of(addition + 1) + first + row, sum + more);
+                };
+                int tiles = (heads ? OWN_ROWS : WIDTH) / TILE, each = heads ? HEAD / STEP : own.steps;
+                if (KNOWN && heads) {
+                    multiply_tiles<HEAD / STEP>(ring, shared, tiles, each, add);
+                } else if (KNOWN && each == 1) {
+                    multiply_tiles<1>(ring, shared, tiles, each, add);
+                } else {
+                    multiply_tiles<0>(ring, shared, tiles, each, add);
+                }
             }
         }
         unit += blocks();
@@ -509,10 +556,21 @@ __device__ void end_token(const Model &model, Shared &shared, int *tokens, int *
 template <class Await>
 __device__ void run_phase(const Model &model, Ring &ring, Shared &shared, int layer, int phase, int &times, float *logits,
                           unsigned long long *best, Await await) {
+    constexpr int FIRST = CLUSTER > 1 ? ATTENTION : QKV;
     if (CLUSTER == 1 && phase == ATTENTION) {
         attention_phase(model, ring, shared, layer, await);
+    } else if (!OWN_CODE) {
+        matrix_phase(model, ring, shared, layer, Which<ANY>{phase}, times, logits, best, await);
+    } else if (phase == FIRST) {
+        matrix_phase(model, ring, shared, layer, Which<FIRST>{}, times, logits, best, await);
+    } else if (CLUSTER == 1 && phase == OUT) {
+        matrix_phase(model, ring, shared, layer, Which<OUT>{}, times, logits, best, await);
+    } else if (phase == UP) {
+        matrix_phase(model, ring, shared, layer, Which<UP>{}, times, logits, best, await);
+    } else if (!MERGED && phase == DOWN) {
+        matrix_phase(model, ring, shared, layer, Which<DOWN>{}, times, logits, best, await);
     } else {
-        matrix_phase(model, ring, shared, layer, phase, times, logits, best, await);
+        matrix_phase(model, ring, shared, layer, Which<LOGITS>{}, times, logits, best, await);
     }
 }
 

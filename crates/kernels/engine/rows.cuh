@@ -120,18 +120,6 @@ __device__ void put(Shared &shared, int column, bool there, float4 four) {
 #endif
 }
 
-// The numbers that `get` gives for four neighbouring columns become x.
-template <int COLUMNS, class Get>
-__device__ void put_all(Shared &shared, Get get) {
-#pragma unroll
-    for (int first = 0; first < COLUMNS; first += 4 * THREADS) {
-        int column = first + 4 * threadIdx.x;
-        bool there = column < COLUMNS;
-        put(shared, column, there, there ? get(column) : make_float4(0, 0, 0, 0));
-    }
-    consumers_sync();
-}
-
 // This thread's fours of COLUMNS numbers from `begin` on: those at 4 · (i · THREADS + thread).
 template <int COLUMNS>
 struct Fours {
@@ -171,23 +159,33 @@ __device__ void multiply(int (&sum)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, 
 }
 #endif
 
-// sums += rows of step `number` of a stage times x of step `step`: sums[0] and sums[1] belong to row lane / 4, the others to
+// A lane's part of a step of x: columns lane / 4 of eight have its parts, and then nothing.
+struct StepOfX {
+    u32 words[4 * PIECES];
+    float unit;
+
+    __device__ void load(const Shared &shared, int step) {
+        int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) {
+            uint4 four = make_uint4(0, 0, 0, 0);
+            if (lane < 4 * PARTS) {
+                four = *(const uint4 *)(shared.x + place_of(step, piece, 0, lane));
+            }
+            words[4 * piece] = four.x, words[4 * piece + 1] = four.y;
+            words[4 * piece + 2] = four.z, words[4 * piece + 3] = four.w;
+        }
+        unit = BITS == 16 ? 1.0f : shared.units[step];
+    }
+};
+
+// sums += rows of step `number` of a stage times that step of x: sums[0] and sums[1] belong to row lane / 4, the others to
 // the row eight below. Beyond the tile's last row that one is read again, and its sum dropped.
-__device__ void multiply_step(const char *stage, int number, int steps, int rows, const Shared &shared, int step,
-                              float (&sums)[4]) {
+__device__ void multiply_step(const char *stage, int number, int steps, int rows, const StepOfX &of_x, float (&sums)[4]) {
     int lane = threadIdx.x % 32, above = min(lane / 4, rows - 1), below = min(lane / 4 + 8, rows - 1);
     const char *own = stage + (number * rows) * STEP_BYTES + lane % 4 * 16;
     uint4 upper = *(const uint4 *)(own + above * STEP_BYTES), lower = *(const uint4 *)(own + below * STEP_BYTES);
-    u32 x[4 * PIECES];
-#pragma unroll
-    for (int piece = 0; piece < PIECES; ++piece) {
-        // Columns lane / 4 of eight: the parts, and then nothing.
-        uint4 four = make_uint4(0, 0, 0, 0);
-        if (lane < 4 * PARTS) {
-            four = *(const uint4 *)(shared.x + place_of(step, piece, 0, lane));
-        }
-        x[4 * piece] = four.x, x[4 * piece + 1] = four.y, x[4 * piece + 2] = four.z, x[4 * piece + 3] = four.w;
-    }
+    const u32(&x)[4 * PIECES] = of_x.words;
 #if BITS == 16
     u32 first[4] = {upper.x, lower.x, upper.y, lower.y}, second[4] = {upper.z, lower.z, upper.w, lower.w};
     multiply(sums, first, x[0], x[1]);
@@ -208,10 +206,17 @@ __device__ void multiply_step(const char *stage, int number, int steps, int rows
     int pitch = (stage_bytes(steps) - steps * STEP_BYTES) / 2;
     // The first of four lanes has the parts that count 65536 and 256, the second one the last part.
     bool first = lane % 4 == 0;
-    float unit = shared.units[step] * (first ? 256.0f : 1.0f);
+    float unit = of_x.unit * (first ? 256.0f : 1.0f);
     sums[0] += (float)(first ? 256 * sum[0] + sum[1] : sum[0]) * (unit * (float)scales[above * pitch]);
     sums[2] += (float)(first ? 256 * sum[2] + sum[3] : sum[2]) * (unit * (float)scales[below * pitch]);
 #endif
+}
+
+__device__ void multiply_step(const char *stage, int number, int steps, int rows, const Shared &shared, int step,
+                              float (&sums)[4]) {
+    StepOfX x;
+    x.load(shared, step);
+    multiply_step(stage, number, steps, rows, x, sums);
 }
 
 // Row `row` (0: lane / 4, 1: eight below), in every fourth lane.
@@ -223,12 +228,85 @@ __device__ float sum_of(const float (&sums)[2][4], int row) {
     return sum + __shfl_down_sync(0xffffffff, sum, 1);
 }
 
+// A phase or matrix that is not known at compile time.
+constexpr int ANY = -1;
+__device__ constexpr bool has_whole_stages(int matrix) {
+    return matrix != ANY && SLOT_STEPS % WARPS == 0 && steps_of(matrix) % SLOT_STEPS == 0;
+}
+
+// A tile's rows times x, as far as this warp takes part: warps take turns along the rows. It has two sums: products for the one
+// wait for those before them, and meanwhile those for the other come.
+template <int MATRIX, bool WHOLE = has_whole_stages(MATRIX)>
+struct Tile {
+    int all; // steps of a row
+
+    __device__ Tile(int matrix, const Shared &) : all(steps_of(matrix)) {}
+
+    __device__ void multiply(Ring &ring, const Shared &shared, int rows, float (&sums)[2][4]) {
+        int warp = threadIdx.x / 32;
+#pragma unroll 1
+        for (int first = 0; first < all; first += SLOT_STEPS) {
+            int steps = min(SLOT_STEPS, all - first);
+            const char *stage = ring.take();
+            int step = (first + WARPS - 1 - warp) / WARPS * WARPS + warp;
+#pragma unroll 1
+            for (; !(WITHOUT & PRODUCTS) && step + WARPS < first + steps; step += 2 * WARPS) {
+                multiply_step(stage, step - first, steps, rows, shared, step, sums[0]);
+                multiply_step(stage, step + WARPS - first, steps, rows, shared, step + WARPS, sums[1]);
+            }
+            if (!(WITHOUT & PRODUCTS) && step < first + steps) {
+                multiply_step(stage, step - first, steps, rows, shared, step, sums[0]);
+            }
+            ring.release();
+        }
+    }
+};
+
+// The same for a matrix whose rows are whole stages, of which each warp has as many steps: the place of all that it loads is known
+// at compile time, so that no load waits for another. A short row's x stays in registers from tile to tile.
+template <int MATRIX>
+struct Tile<MATRIX, true> {
+    static constexpr int EACH = SLOT_STEPS / WARPS, STAGES = steps_of(MATRIX) / SLOT_STEPS;
+    static constexpr bool KEPT = STAGES * EACH * PIECES <= 8;
+    StepOfX x[KEPT ? STAGES : 1][EACH];
+
+    __device__ Tile(int, const Shared &shared) {
+#pragma unroll
+        for (int stage = 0; KEPT && stage < STAGES; ++stage) {
+            load(shared, stage);
+        }
+    }
+
+    __device__ void load(const Shared &shared, int stage) {
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) {
+            x[KEPT ? stage : 0][i].load(shared, stage * SLOT_STEPS + i * WARPS + (int)threadIdx.x / 32);
+        }
+    }
+
+    __device__ void multiply(Ring &ring, const Shared &shared, int rows, float (&sums)[2][4]) {
+#pragma unroll
+        for (int stage = 0; stage < STAGES; ++stage) {
+            if (!KEPT) {
+                load(shared, stage);
+            }
+            const char *from = ring.take();
+#pragma unroll
+            for (int i = 0; !(WITHOUT & PRODUCTS) && i < EACH; ++i) {
+                int number = i * WARPS + threadIdx.x / 32;
+                multiply_step(from, number, SLOT_STEPS, rows, x[KEPT ? stage : 0][i], sums[i % 2]);
+            }
+            ring.release();
+        }
+    }
+};
+
 // This block's rows of a matrix times x. `before` is called with the first row of a pair as early as can be and may load
-// what `finish` adds; `finish` gets it with the row and both sums.
-template <class Before, class Finish>
+// what `finish` adds; `finish` gets it with the row and both sums. MATRIX: `matrix`, where it is known at compile time, else ANY.
+template <int MATRIX, class Before, class Finish>
 __device__ void multiply_rows(Ring &ring, Shared &shared, int matrix, Share share, Before before, Finish finish) {
-    int all = steps_of(matrix);
     static_assert(THREADS >= GROUP_ROWS / 2, "a thread finishes one pair");
+    Tile<MATRIX> own(matrix, shared);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, buffer = 0;
 #pragma unroll 1
     for (int group = 0; group < share.rows; group += GROUP_ROWS, buffer ^= 1) {
@@ -240,25 +318,8 @@ __device__ void multiply_rows(Ring &ring, Shared &shared, int matrix, Share shar
         }
 #pragma unroll 1
         for (int tile = 0; tile < many; tile += TILE) {
-            int rows = min(TILE, many - tile);
             float sums[2][4] = {};
-            // Warps take turns along the rows. A warp has two sums: products for the one wait for those before them, and
-            // meanwhile those for the other come.
-#pragma unroll 1
-            for (int first = 0; first < all; first += SLOT_STEPS) {
-                int steps = min(SLOT_STEPS, all - first);
-                const char *stage = ring.take();
-                int step = (first + WARPS - 1 - warp) / WARPS * WARPS + warp;
-#pragma unroll 1
-                for (; !(WITHOUT & PRODUCTS) && step + WARPS < first + steps; step += 2 * WARPS) {
-                    multiply_step(stage, step - first, steps, rows, shared, step, sums[0]);
-                    multiply_step(stage, step + WARPS - first, steps, rows, shared, step + WARPS, sums[1]);
-                }
-                if (!(WITHOUT & PRODUCTS) && step < first + steps) {
-                    multiply_step(stage, step - first, steps, rows, shared, step, sums[0]);
-                }
-                ring.release();
-            }
+            own.multiply(ring, shared, min(TILE, many - tile), sums);
             float above = sum_of(sums, 0), below = sum_of(sums, 1);
             if (lane % 4 == 0) {
                 shared.sums[buffer][warp][tile + lane / 4] = above;
@@ -278,10 +339,16 @@ __device__ void multiply_rows(Ring &ring, Shared &shared, int matrix, Share shar
     }
 }
 
-// Tiles of `each` steps times x, each by one warp: `finish` gets a row (from 0 on) and its sum, in some lanes.
-template <class Finish>
+// Tiles of `each` steps times x, each by one warp: `finish` gets a row (from 0 on) and its sum, in some lanes. EACH: `each`, where
+// it is known at compile time, else 0.
+template <int EACH, class Finish>
 __device__ void multiply_tiles(Ring &ring, const Shared &shared, int tiles, int each, Finish finish) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, in_stage = SLOT_STEPS / each;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, in_stage = SLOT_STEPS / (EACH > 0 ? EACH : each);
+    StepOfX x[EACH > 0 ? EACH : 1];
+#pragma unroll
+    for (int step = 0; step < EACH; ++step) {
+        x[step].load(shared, step);
+    }
 #pragma unroll 1
     for (int first = 0; first < tiles; first += in_stage) {
         int many = min(in_stage, tiles - first);
@@ -289,8 +356,12 @@ __device__ void multiply_tiles(Ring &ring, const Shared &shared, int tiles, int 
 #pragma unroll 2
         for (int tile = warp; tile < many; tile += WARPS) {
             float sums[2][4] = {};
+#pragma unroll
+            for (int step = 0; !(WITHOUT & PRODUCTS) && step < EACH; ++step) {
+                multiply_step(stage, tile * EACH + step, many * EACH, TILE, x[step], sums[step % 2]);
+            }
 #pragma unroll 1
-            for (int step = 0; !(WITHOUT & PRODUCTS) && step < each; ++step) {
+            for (int step = 0; EACH == 0 && !(WITHOUT & PRODUCTS) && step < each; ++step) {
                 multiply_step(stage, tile * each + step, many * each, TILE, shared, step, sums[0]);
             }
             float above = sum_of(sums, 0), below = sum_of(sums, 1);

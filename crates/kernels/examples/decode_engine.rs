@@ -122,7 +122,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,cluster,merged,blocks,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error,without";
+const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,cluster,merged,blocks,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error,without,own_code";
 
 /// A shape that is timed or checked, and the positions in front of the token.
 struct Shape {
@@ -163,26 +163,28 @@ impl Row {
     }
 
     fn csv(&self, copy: f64) -> String {
-        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, .. } =
-            self.constants;
+        let EngineConstants {
+            threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, own_code, ..
+        } = self.constants;
         let EngineTuning { slots, ahead } = self.tuning;
-        let merged = i32::from(merged);
+        let (merged, own_code) = (i32::from(merged), i32::from(own_code == Some(true)));
         let Row { shape, plan, kernels, context, us, p10, p90, bytes, error, .. } = self;
         let shape = shape.replace(' ', ",");
         let share = self.share(copy);
         format!(
-            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{cluster},{merged},{blocks},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e},{without}"
+            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{cluster},{merged},{blocks},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e},{without},{own_code}"
         )
     }
 
     fn text(&self, copy: f64) -> String {
-        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, .. } =
-            self.constants;
+        let EngineConstants {
+            threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, own_code, ..
+        } = self.constants;
         let EngineTuning { slots, ahead } = self.tuning;
-        let merged = i32::from(merged);
+        let (merged, own_code) = (i32::from(merged), i32::from(own_code == Some(true)));
         let tuning = format!(
             "threads {threads} splits {splits} heads {heads_each} steps {slot_steps} cluster {cluster} merged {merged} \
-             blocks {blocks} without {without} slots {slots} ahead {ahead}"
+             blocks {blocks} without {without} slots {slots} ahead {ahead} own_code {own_code}"
         );
         let Row { shape, plan, us, p10, p90, bytes, error, .. } = self;
         let share = self.share(copy);
@@ -226,6 +228,12 @@ const ODD: EngineConstants =
 /// The plans and constants of a check: also layers of fewer phases, which are GPT-2's.
 fn checked_variants(shape: &Shape, simulate: bool) -> Vec<(EnginePlan, EngineConstants)> {
     let mut variants = EnginePlan::ALL.map(|plan| (plan, ODD)).to_vec();
+    let [own, shared] = [true, false].map(|own| EngineConstants { own_code: Some(own), ..ODD });
+    variants.extend([
+        (EnginePlan::Persistent, own),
+        (EnginePlan::Overlapped, shared),
+        (EnginePlan::Persistent, shared),
+    ]);
     if shape.config.family == Family::Gpt2 {
         // The simulator has two blocks, with many steps each.
         let cluster = if simulate { 2 } else { 8 };
@@ -315,8 +323,9 @@ fn check(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>], fewer: bool) -> Res
                 println!("WRONG: {} {name}, step {at}: {text}", plan.name());
             }
         }
-        let EngineConstants { cluster, merged, .. } = constants;
-        write!(line, " {} {cluster} {merged} {worst:.1e};", plan.name()).expect("a String takes everything");
+        let EngineConstants { cluster, merged, own_code, .. } = constants;
+        write!(line, " {} {cluster} {merged} {own_code:?} {worst:.1e};", plan.name())
+            .expect("a String takes everything");
     }
     println!("{line}");
     Ok(())
@@ -343,37 +352,34 @@ fn time(
         println!("{name}: f64 in {:.1} s", begin.elapsed().as_secs_f64());
     }
     // Weights are laid out anew only for constants that need another order.
-    let mut laid_out: Option<Rc<EngineModel>> = None;
+    let mut laid_out: Vec<Rc<EngineModel>> = Vec::new();
+    let mut engines = Vec::new();
     for (plan, constants, kernels) in of_shape(shape, kernels, fewer) {
-        let begin = Instant::now();
-        let model = match laid_out.take().filter(|model| model.suits(&kernels)) {
-            Some(model) => model,
-            None => Rc::new(EngineModel::new(gpu, &kernels, &weights)?),
-        };
-        laid_out = Some(Rc::clone(&model));
-        let bytes = model.bytes_a_token(context);
-        let floor = bytes as f64 / copy / 1e3;
-        println!("{name}: laid out in {:.1} s, {bytes} bytes, floor {floor:.1} µs", begin.elapsed().as_secs_f64());
-        let mut engine = match Engine::new(&model, &kernels, EngineTuning::default()) {
-            Ok(engine) => engine,
-            Err(error) => {
-                println!("{name} {} {constants:?}: {error}", plan.name());
-                continue;
+        let model = match laid_out.iter().find(|model| model.suits(&kernels)) {
+            Some(model) => Rc::clone(model),
+            None => {
+                let begin = Instant::now();
+                let model = Rc::new(EngineModel::new(gpu, &kernels, &weights)?);
+                let bytes = model.bytes_a_token(context);
+                let floor = bytes as f64 / copy / 1e3;
+                let seconds = begin.elapsed().as_secs_f64();
+                println!("{name}: laid out in {seconds:.1} s, {bytes} bytes, floor {floor:.1} µs");
+                laid_out.push(Rc::clone(&model));
+                model
             }
         };
-        for variant in variants
-            .iter()
-            .filter(|variant| variant.is_of(shape) && (variant.plan, variant.constants) == (plan, constants))
-        {
+        let own = |variant: &&Variant| variant.is_of(shape) && (variant.plan, variant.constants) == (plan, constants);
+        for variant in variants.iter().filter(own) {
             let tuning = variant.tuning;
-            let run = |engine: &mut Engine| -> Result<Vec<f32>> {
-                engine.tune(tuning)?;
+            let run = || -> Result<(Engine, Vec<f32>)> {
+                let mut engine = Engine::new(&model, &kernels, tuning)?;
                 engine.begin(&[42], context, Some(&caches), (0.0, 0))?;
                 engine.step()?;
-                engine.logits()
+                let given = engine.logits()?;
+                Ok((engine, given))
             };
-            let given = match run(&mut engine) {
-                Ok(given) => given,
+            let (engine, given) = match run() {
+                Ok(both) => both,
                 Err(error) => {
                     println!("{name} {} {constants:?}: {error}", plan.name());
                     continue;
@@ -384,17 +390,26 @@ fn time(
                 println!("WRONG: {name} {} {tuning:?}: {text}", plan.name());
                 continue;
             }
-            let times = (0..SAMPLES).map(|_| engine.token_us(context, TOKENS)).collect::<Result<Vec<_>>>()?;
-            let Summary { median: us, p10, p90, .. } = Summary::of(&times);
-            let (tuning, kernels) = (engine.tuning(), engine.kernels_a_token());
-            let (shape, plan) = (name.clone(), plan.name());
-            let row = Row { shape, plan, constants, tuning, kernels, context, us, p10, p90, bytes, error };
-            println!("{}", row.text(copy));
-            if constants.clocks {
-                phases(&engine.clocks()?, constants, us, &row.csv(copy), clocks);
-            } else {
-                rows.push(row);
-            }
+            engines.push((plan, constants, engine, model.bytes_a_token(context), error, Vec::new()));
+        }
+    }
+    // In each round every variant takes a sample.
+    for _ in 0..SAMPLES {
+        for (_, _, engine, _, _, times) in &mut engines {
+            times.push(engine.token_us(context, TOKENS)?);
+        }
+    }
+    for (plan, constants, engine, bytes, error, times) in engines {
+        let Summary { median: us, p10, p90, .. } = Summary::of(&times);
+        let (tuning, kernels) = (engine.tuning(), engine.kernels_a_token());
+        let constants = EngineConstants { own_code: Some(constants.has_own_code(plan, bits)), ..constants };
+        let (shape, plan) = (name.clone(), plan.name());
+        let row = Row { shape, plan, constants, tuning, kernels, context, us, p10, p90, bytes, error };
+        println!("{}", row.text(copy));
+        if constants.clocks {
+            phases(&engine.clocks()?, constants, us, &row.csv(copy), clocks);
+        } else {
+            rows.push(row);
         }
     }
     Ok(())
@@ -448,7 +463,7 @@ impl Variant {
 }
 
 /// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all); and, where they are not 1, 0,
-/// 0 each, cluster, merged, blocks, without (a sum of parts that are left out), clocks.
+/// 0 each, cluster, merged, blocks, without (a sum of parts that are left out), clocks; own_code, where it is not as usual.
 const VARIANTS: &str = "
 gpt2-124M_Bf16 operators  256 5 1 24 0 0
 gpt2-124M_Bf16 fused      256 5 1 24 0 0
@@ -508,6 +523,7 @@ fn parsed(text: &str) -> Vec<Variant> {
                 blocks: further(10, 0),
                 without: further(11, 0) as u32,
                 clocks: further(12, 0) != 0,
+                own_code: (words.len() > 13).then(|| number(13) != 0),
             },
             tuning: EngineTuning { slots: number(6), ahead: number(7) },
         }

@@ -184,6 +184,7 @@ impl EngineKernels {
                 "HEADS_EACH" => constants.heads_each,
                 "CLUSTER" => constants.cluster,
                 "MERGED" => usize::from(constants.merged),
+                "OWN_CODE" => usize::from(constants.has_own_code(plan, bits)),
                 "CLOCKS" => usize::from(constants.clocks),
                 "WITHOUT" => constants.without as usize,
                 other => unreachable!("{path} has a constant {other}"),

@@ -1,5 +1,6 @@
 //! A model's shape, where its weights come from, and how they lie on the GPU.
 
+use super::EnginePlan;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu};
@@ -375,6 +376,9 @@ pub struct EngineConstants {
     pub merged: bool,
     /// Blocks that share the work; 0: one for each multiprocessor, or as many clusters as the GPU runs at a time.
     pub blocks: usize,
+    /// Whether each phase has code of its own, with all that depends on the phase decided at compile time; otherwise all
+    /// matrices share one piece of code. None: see [`has_own_code`](Self::has_own_code).
+    pub own_code: Option<bool>,
     /// The persistent plan's blocks write down when they are where in a phase: [`Engine::clocks`](super::Engine::clocks).
     pub clocks: bool,
     /// The sum of the [`EnginePart`]s that the persistent plan does without, to see what they cost. Its logits are wrong then.
@@ -409,9 +413,17 @@ impl EngineConstants {
         cluster: 1,
         merged: false,
         blocks: 0,
+        own_code: None,
         clocks: false,
         without: 0,
     };
+
+    /// What [`own_code`](Self::own_code) is where it is not set: true but for the persistent plan with few bits. On an H200
+    /// (`results/h200/2026-11-29/decode_engine_own.csv`) it made both plans faster for GPT-2, the persistent one for a Llama in
+    /// bf16 and the overlapped one for it in int4, whose persistent plan it made slower. Few bits elsewhere were not timed.
+    pub fn has_own_code(self, plan: EnginePlan, bits: WeightBits) -> bool {
+        self.own_code.unwrap_or(plan != EnginePlan::Persistent || bits == WeightBits::Bf16)
+    }
 
     /// The numbers of a layer's phases: q, k and v; attention; projection; MLP up; MLP down.
     pub fn phases(self) -> &'static [i32] {

@@ -97,6 +97,22 @@ fn wide_heads_and_few_bits_agree_with_f64_too() {
     agrees(&gpu, gpt2(), WeightBits::Int4, 5, 2, &TWO);
 }
 
+/// Rows that are whole stages of as many steps for each warp, and others.
+#[test]
+fn phases_with_code_of_their_own_and_with_shared_code_agree_with_f64() {
+    let gpu = Gpu::simulated_in(BlockOrder::Random(2)).unwrap();
+    let own =
+        EngineConstants { threads: 128, splits: 3, slot_steps: 4, own_code: Some(true), ..EngineConstants::default() };
+    // 384 columns of 4 bits are three steps: no whole stage of four.
+    let wide = EngineConfig { width: 512, heads: 8, kv_heads: 4, layers: 1, ..llama(64, 4, 2) };
+    agrees_with(&gpu, wide, WeightBits::Int4, 3, own, &TWO);
+    agrees_with(&gpu, wide, WeightBits::Int8, 3, EngineConstants { threads: 64, ..own }, &TWO);
+    let shared = EngineConstants { own_code: Some(false), ..own };
+    agrees_with(&gpu, gpt2(), WeightBits::Bf16, 41, shared, &TWO);
+    let small = EngineConfig { inner: 192, ..gpt2() };
+    agrees_with(&gpu, small, WeightBits::Bf16, 41, EngineConstants { own_code: Some(false), ..FEWER }, &TWO[1..]);
+}
+
 #[test]
 fn the_first_position_has_no_others_and_blocks_come_in_any_order() {
     for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {

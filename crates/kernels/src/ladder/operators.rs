@@ -61,6 +61,7 @@ const ENGINE: &[(&str, u32)] = &[
     ("HEADS_EACH", 4),
     ("CLUSTER", 1),
     ("MERGED", 0),
+    ("OWN_CODE", 1),
     ("CLOCKS", 0),
     ("WITHOUT", 0),
 ];
