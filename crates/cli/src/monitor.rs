@@ -3,7 +3,7 @@
 use crate::options::Monitor;
 use gpulab::error::{Error, Result};
 use gpulab_monitor::alerts::{self, Alerts, Change, Condition, Rule};
-use gpulab_monitor::{Exporter, Job, Recorder, Sample, SampleSource, SampleTrace, built_in, chart, prometheus};
+use gpulab_monitor::{Exporter, Job, Sample, SampleSource, SampleTrace, TraceWriter, built_in, chart, prometheus};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -23,7 +23,7 @@ pub fn monitor(options: &Monitor) -> Result<String> {
     };
     let mut alerts = Alerts::new(rules(options)?);
     let exporter = options.prometheus.as_deref().map(Exporter::start).transpose()?;
-    let mut recorder = options.record.as_ref().map(|file| Recorder::create(file, source.as_ref())).transpose()?;
+    let mut recorder = options.record.as_ref().map(|file| TraceWriter::create(file, source.as_ref())).transpose()?;
     let mut job = JobFile::new(options)?;
     let mut view = View::new(job.child.is_none());
     let names: Vec<String> = source.gpus().into_iter().map(|gpu| gpu.name).collect();

@@ -13,9 +13,18 @@ use std::path::{Path, PathBuf};
 
 /// A source with this text in it is there to be refused by the compiler.
 const REFUSED: &str = "does not compile";
-/// The course's own headers of Hopper's instructions, and the ladder beside whose rungs each lies.
-const HOPPER: [(&str, &str); 2] =
-    [("#include \"hopper.cuh\"", "matmul_bf16"), ("#include \"wgmma.cuh\"", "flash_attention")];
+/// The course's own headers, the ladder beside whose rungs each lies, and the oldest GPU that has its instructions; Hopper's are on no
+/// other.
+const HEADERS: [(&str, &str, &str); 3] = [
+    ("#include \"ampere.cuh\"", "matmul_bf16", "compute_80"),
+    ("#include \"hopper.cuh\"", "matmul_bf16", HOPPER),
+    ("#include \"wgmma.cuh\"", "flash_attention", HOPPER),
+];
+const HOPPER: &str = "compute_90a";
+
+fn header_of(text: &str) -> Option<&'static (&'static str, &'static str, &'static str)> {
+    HEADERS.iter().find(|(include, ..)| text.contains(include))
+}
 
 /// What runs on Turing, on the oldest GPU that it runs on; what is between that and the newest is compiled for the pack.
 #[test]
@@ -44,12 +53,11 @@ fn files_compile_for_the_newest_that_the_compiler_knows() {
 fn kernels_in_notebooks_compile_for_the_oldest_and_the_newest() {
     let newest = known().into_iter().max().unwrap_or(90);
     for (place, source) in in_lessons() {
-        // Hopper's instructions: no other architecture has all of them.
-        let hopper = HOPPER.iter().any(|(include, _)| source.text.contains(include));
-        let both = ["compute_75".to_string(), format!("compute_{newest}")];
-        for architecture in if hopper { vec!["compute_90a".to_string()] } else { both.to_vec() } {
+        let oldest = header_of(&source.text).map_or("compute_75", |&(.., oldest)| oldest);
+        let both = [oldest.to_string(), format!("compute_{newest}")];
+        for architecture in if oldest == HOPPER { &both[..1] } else { &both[..] } {
             let refused = source.text.contains(REFUSED);
-            match compile_to_ptx(&source, &architecture) {
+            match compile_to_ptx(&source, architecture) {
                 Ok(ptx) if !refused => assert!(ptx.contains(".entry"), "{place}: no kernel in the PTX"),
                 Ok(_) => panic!("{place} says `{REFUSED}`, and compiles\nnext: fix one of the two"),
                 Err(_) if refused => {}
@@ -181,7 +189,7 @@ fn add(found: &mut Vec<(String, Source)>, place: String, rust: &str, all: &str) 
             let template = rust[..at].ends_with("format!(") || filled.iter().any(|name| text.contains(name));
             if text.contains("__global__") && !template {
                 let mut source = Source::text(text);
-                if let Some((_, folder)) = HOPPER.iter().find(|(include, _)| text.contains(include)) {
+                if let Some((_, folder, _)) = header_of(text) {
                     source.folder = Some(gpulab_kernels::ladder::folder().join(folder));
                 }
                 // 16 suits a tile's side and a count alike; the lesson's own value needs the lesson to run.

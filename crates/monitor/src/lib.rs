@@ -41,7 +41,7 @@ pub use nvml_wrapper;
 pub use prometheus::Exporter;
 pub use sample::{FIELDS, Field, Job, Process, Sample};
 pub use source::{GpuInfo, NoGpu, Planted, SampleSource};
-pub use trace::{Recorder, SampleTrace};
+pub use trace::{SampleTrace, TraceWriter};
 /// The crates in the interface.
 pub use {jiff, serde_json};
 

@@ -22,7 +22,7 @@ pub struct SampleTrace {
 }
 
 impl SampleTrace {
-    /// Reads a trace that a [`Recorder`] has written.
+    /// Reads a trace that a [`TraceWriter`] has written.
     ///
     /// # Errors
     /// [`Error::File`]; [`Error::Invalid`] where it is no trace, with the line where it ends to be one.
@@ -133,25 +133,25 @@ pub(crate) fn header(origin: &str, gpus: &[GpuInfo]) -> Value {
 
 /// Writes samples to a file as they come. Each is flushed: whoever is interrupted keeps all but the last one.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct TraceWriter {
     path: PathBuf,
     out: BufWriter<File>,
     csv: bool,
 }
 
-impl Recorder {
+impl TraceWriter {
     /// Begins a file, a CSV where its name ends in `.csv`. One that exists is left alone.
     ///
     /// # Errors
     /// [`Error::File`].
-    pub fn create(path: impl AsRef<Path>, source: &dyn SampleSource) -> Result<Recorder> {
+    pub fn create(path: impl AsRef<Path>, source: &dyn SampleSource) -> Result<TraceWriter> {
         let path = path.as_ref();
         let failed =
             Error::io(path, "begin the trace", "choose a name that is not taken, in a folder where you may write");
         let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
         let file = folder.and_then(|()| File::create_new(path)).map_err(failed)?;
         let csv = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
-        let mut recorder = Recorder { path: path.to_path_buf(), out: BufWriter::new(file), csv };
+        let mut recorder = TraceWriter { path: path.to_path_buf(), out: BufWriter::new(file), csv };
         let first = match csv {
             true => columns(&["time".into(), "gpu".into()], |field| field.to_string()),
             false => header(source.origin().as_deref().unwrap_or("recorded"), &source.gpus()).to_string(),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn record(path: &Path, trace: &SampleTrace) {
-        let mut recorder = Recorder::create(path, &trace.source()).unwrap();
+        let mut recorder = TraceWriter::create(path, &trace.source()).unwrap();
         trace.samples.iter().for_each(|sample| recorder.write(sample).unwrap());
     }
 
@@ -229,7 +229,7 @@ mod tests {
         // NaN is not equal to itself, and is in there.
         assert!(format!("{:?}", read.samples) == format!("{:?}", made.samples));
         assert!(read.origin.contains("generated"), "a replay does not become a recording: {}", read.origin);
-        assert!(Recorder::create(&path, &made.source()).unwrap_err().to_string().contains("next: choose a name"));
+        assert!(TraceWriter::create(&path, &made.source()).unwrap_err().to_string().contains("next: choose a name"));
         std::fs::remove_dir_all(folder).unwrap();
     }
 
