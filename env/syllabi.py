@@ -169,7 +169,7 @@ PARTS = {
     ),
     "42": Part(("Which provider", "within_deadline"), ("eight_bits", "left_in_f32", "cache_bytes", "X1", "X2", "X3")),
     "50": Part(
-        ("Files that peft reads", "What is refused", "lora_merge"),
+        ("Files that peft reads", "lora_merge"),
         ("lora_forward", "qlora_memory", "diagnose_adapter", "D1", "D2", "D3"),
         "counts what learns and what a step holds for full tuning, LoRA and QLoRA, and names two silent mistakes",
         ("qlora_memory", "D1", "D3"),
