@@ -393,7 +393,7 @@ fn time(
             engines.push((plan, constants, engine, model.bytes_a_token(context), error, Vec::new()));
         }
     }
-    // In each round every variant takes a sample.
+    // In each repetition every variant takes a sample.
     for _ in 0..SAMPLES {
         for (_, _, engine, _, _, times) in &mut engines {
             times.push(engine.token_us(context, TOKENS)?);
