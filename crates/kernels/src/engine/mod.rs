@@ -60,7 +60,8 @@ mod tests;
 
 pub use batch::{BatchEngine, BatchLimits, TextPart};
 pub use model::{
-    EngineConfig, EngineConstants, EngineModel, EnginePart, EngineWeights, Family, Matrix, RandomWeights, WeightBits,
+    EngineConfig, EngineConstants, EngineModel, EnginePart, EnginePlan, EngineWeights, Family, Matrix, RandomWeights,
+    WeightBits,
 };
 pub use reference::EngineReference;
 
@@ -72,35 +73,6 @@ use gpulab::launch::{LaunchAttributes, LaunchConfig, Source};
 use model::Packing;
 use std::collections::HashMap;
 use std::rc::Rc;
-
-/// How a token's work is cut into kernels, and how these are queued.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EnginePlan {
-    /// A kernel for each operator, as a framework has them: twelve a layer.
-    Operators,
-    /// A kernel for each phase, five a layer.
-    Fused,
-    /// The same, and each starts before the one in front has ended, and fetches its weights meanwhile.
-    Overlapped,
-    /// One kernel for the token; its blocks meet where a phase ends, and their weights keep coming.
-    Persistent,
-}
-
-impl EnginePlan {
-    /// All of them, the first one first.
-    pub const ALL: [EnginePlan; 4] =
-        [EnginePlan::Operators, EnginePlan::Fused, EnginePlan::Overlapped, EnginePlan::Persistent];
-
-    /// `operators`, `fused`, `overlapped`, `persistent`.
-    pub fn name(self) -> &'static str {
-        match self {
-            EnginePlan::Operators => "operators",
-            EnginePlan::Fused => "fused",
-            EnginePlan::Overlapped => "overlapped",
-            EnginePlan::Persistent => "persistent",
-        }
-    }
-}
 
 /// What no result depends on, and a launch says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

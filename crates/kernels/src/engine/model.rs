@@ -1,6 +1,5 @@
 //! A model's shape, where its weights come from, and how they lie on the GPU.
 
-use super::EnginePlan;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu};
@@ -356,6 +355,35 @@ pub(super) fn angles(config: &EngineConfig) -> Vec<f32> {
 
 pub(super) fn frequency(config: &EngineConfig, pair: usize) -> f64 {
     config.rope_base.powf(-2.0 * pair as f64 / config.head as f64)
+}
+
+/// How a token's work is cut into kernels, and how these are queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EnginePlan {
+    /// A kernel for each operator, as a framework has them: twelve a layer.
+    Operators,
+    /// A kernel for each phase, five a layer.
+    Fused,
+    /// The same, and each starts before the one in front has ended, and fetches its weights meanwhile.
+    Overlapped,
+    /// One kernel for the token; its blocks meet where a phase ends, and their weights keep coming.
+    Persistent,
+}
+
+impl EnginePlan {
+    /// All of them, the first one first.
+    pub const ALL: [EnginePlan; 4] =
+        [EnginePlan::Operators, EnginePlan::Fused, EnginePlan::Overlapped, EnginePlan::Persistent];
+
+    /// `operators`, `fused`, `overlapped`, `persistent`.
+    pub fn name(self) -> &'static str {
+        match self {
+            EnginePlan::Operators => "operators",
+            EnginePlan::Fused => "fused",
+            EnginePlan::Overlapped => "overlapped",
+            EnginePlan::Persistent => "persistent",
+        }
+    }
 }
 
 /// Constants of the kernels that no result depends on, compiled into them.
