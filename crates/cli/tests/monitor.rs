@@ -1,6 +1,6 @@
 //! `gpulab monitor` from outside, on a trace that is made up: what it shows, records and exports, and what it refuses.
 
-use gpulab_monitor::{Recorder, SampleTrace, planted};
+use gpulab_monitor::{SampleTrace, TraceWriter, planted};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn folder(name: &str) -> (PathBuf, PathBuf) {
     let folder = std::env::temp_dir().join(format!("gpulab-monitor-cli-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     let (trace, made) = (folder.join("trace.jsonl"), planted::course());
-    let mut recorder = Recorder::create(&trace, &made.source()).unwrap();
+    let mut recorder = TraceWriter::create(&trace, &made.source()).unwrap();
     made.samples.iter().for_each(|sample| recorder.write(sample).unwrap());
     (folder, trace)
 }
