@@ -1,9 +1,9 @@
 """PyTorch's data parallel training step of GPT-2 beside `examples/data_parallel_gpt`: DistributedDataParallel over NCCL.
 
 `torchrun --nproc-per-node gpu -m env.baselines.gpt_ddp_torch [--out gpt_ddp_torch.csv] [--seconds 60]` times 8 × 1024 tokens on each GPU, eager and
-compiled: rank 0 alone, all ranks with their gradients averaged in buckets (`gradient_as_bucket_view`), and all ranks with parameters, gradients and
-AdamW's state sharded (FSDP2's `fully_shard` on each layer, weights gathered in bf16, gradients added up in f32: ZeRO's stage 3). Model, AdamW and
-settings are those of `gpt_step_torch`. A time is the slowest rank's, by CUDA events.
+compiled: rank 0 alone; all ranks with their gradients averaged in buckets (`gradient_as_bucket_view`); the same with gradients rounded to bf16 on their
+way (`bf16_compress_hook`); and all ranks with parameters, gradients and AdamW's state sharded (FSDP2's `fully_shard` on each layer, weights gathered in
+bf16, gradients added up in f32: ZeRO's stage 3). Model, AdamW and settings are those of `gpt_step_torch`. A time is the slowest rank's, by CUDA events.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,9 +30,11 @@ BATCH, ROUNDS, CALLS = 8, 12, 4
 class Parallel(Trainer):
     """The same model and optimizer; gradients are averaged over all ranks."""
 
-    def __init__(self, compiled: bool) -> None:
+    def __init__(self, compiled: bool, rounded: bool = False) -> None:
         super().__init__(False)
         self.call = DistributedDataParallel(self.model, gradient_as_bucket_view=True)
+        if rounded:
+            self.call.register_comm_hook(None, bf16_compress_hook)
         if compiled:
             self.call = torch.compile(self.call)
 
@@ -85,18 +88,22 @@ def main() -> None:
             break
         name = "PyTorch compiled" if compiled else "PyTorch eager"
         tokens = tokens_of(BATCH, 100 + rank)
-        alone, shared, sharded = Trainer(compiled), Parallel(compiled), Sharded(compiled)
+        alone = Trainer(compiled)
+        trainers: dict[str, Trainer] = {
+            "data parallel": Parallel(compiled),
+            "data parallel, sums in bf16": Parallel(compiled, rounded=True),
+            "sharded": Sharded(compiled),
+        }
         for _ in range(4):
-            alone.step(tokens)
-            shared.step(tokens)
-            sharded.step(tokens)
-        times: dict[str, list[float]] = {"one GPU alone": [], "data parallel": [], "sharded": []}
+            for trainer in (alone, *trainers.values()):
+                trainer.step(tokens)
+        times: dict[str, list[float]] = {name: [] for name in ("one GPU alone", *trainers)}
         for _ in range(ROUNDS):
             slowest(0.0)
             ms = sample(alone, tokens) if rank == 0 else 0.0
             times["one GPU alone"].append(slowest(ms))
-            times["data parallel"].append(slowest(sample(shared, tokens)))
-            times["sharded"].append(slowest(sample(sharded, tokens)))
+            for way, trainer in trainers.items():
+                times[way].append(slowest(sample(trainer, tokens)))
         if rank == 0:
             base = statistics.median(times["one GPU alone"])
             for way, samples in times.items():
@@ -104,14 +111,15 @@ def main() -> None:
                     statistics.median(samples),
                     (float(np.percentile(samples, share)) for share in (10, 90)),
                 )
-                rows.append(f"{ranks},{name}: {way},a step,{ms:.5f},ms,{len(samples)},{low:.5f},{high:.5f}")
+                label = f"{name}: {way.replace(',', '')}"
+                rows.append(f"{ranks},{label},a step,{ms:.5f},ms,{len(samples)},{low:.5f},{high:.5f}")
                 rows.append(
-                    f"{ranks},{name}: {way},efficiency,{base / ms:.5f},of one GPU alone,1,{base / ms:.5f},{base / ms:.5f}"
+                    f"{ranks},{label},efficiency,{base / ms:.5f},of one GPU alone,1,{base / ms:.5f},{base / ms:.5f}"
                 )
                 rate = BATCH * CONTEXT * (1 if way == "one GPU alone" else ranks) / ms * 1e3
-                print(f"  {name}: {way:16} {ms:8.3f} ms {rate:9.0f} tokens/s, efficiency {base / ms:.3f}", flush=True)
+                print(f"  {name}: {way:27} {ms:8.3f} ms {rate:9.0f} tokens/s, efficiency {base / ms:.3f}", flush=True)
             chosen.out.write_text("\n".join(rows) + "\n", encoding="utf-8")
-        del alone, shared, sharded
+        del alone, trainer, trainers
         torch.cuda.empty_cache()
         torch._dynamo.reset()
     dist.destroy_process_group()

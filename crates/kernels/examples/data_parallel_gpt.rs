@@ -4,14 +4,24 @@
 //! [--timeline timeline.csv]` first holds the
 //! gradients of a small model on all GPUs against those of one GPU with the whole batch, and the losses of 20 steps of the large one
 //! likewise; then it times a step of 8 × 1024 tokens on each GPU: on one alone, on all of them with gradients added up behind the
-//! backward pass, and beside it. Efficiency is the time of one GPU alone over that of all.
+//! backward pass, and beside it; in f32, and rounded to bf16 on their way, as PyTorch's `bf16_compress_hook` does it. Efficiency is the
+//! time of one GPU alone over that of all. What a sum takes from the layers beside it is looked for by stand-ins, which run for as long as
+//! a sum: blocks that hold a multiprocessor each and touch no memory, and blocks that copy memory of their own GPU.
 //! With `--timeline` it keeps, of one step of the first rank in either way, what its two streams did from when to when, as rows of
 //! `Span`s.
 //!
 //! Predicted before the first run, for two H200s: the gradients are 498 MB in f32, 1.7 ms at the 300 GB/s of an all-reduce of that
 //! size. Behind the backward pass that is 15.3 → 17.0 ms, an efficiency of 0.90; beside it the last layer's 28 MB and the 12.6 MB of
 //! gathered rows stay to be waited for, 0.2 ms, and so 0.98, but for what the collective's kernels take from the step's.
+//!
+//! Predicted before the first run in bf16, for four H200s, from their run in f32 (15.69 ms alone, 15.85 without sums, 17.14 with them
+//! beside the backward pass): half of the bytes take half of the 1.29 ms, but rounding and widening move 12 bytes for each parameter,
+//! 0.4 ms at the memory's rate, of which beside the other work about half is lost. So 16.7 ms, an efficiency of 0.94.
+//!
+//! Of the stand-ins: a layer takes 0.665 ms without a sum, and 0.730 with one that runs for 0.27 ms of it. If held multiprocessors were
+//! the cause, 16 of 132 would lengthen a layer by at most 0.27 × 16/116 = 0.037 ms where work shares out evenly, and 32 by 0.086.
 
+use gpulab::cudarc::driver::{self, DevicePtrMut, PushKernelArg};
 use gpulab::gpu::{Event, Stream};
 use gpulab::measurement::{Backend, Span, Summary};
 use gpulab::prelude::*;
@@ -38,22 +48,221 @@ enum When {
     Beside(usize),
 }
 
-/// How many layers share one sum.
-const BUCKETS: [usize; 3] = [1, 3, 6];
+/// What runs when gradients are there.
+#[derive(Clone, Copy, PartialEq)]
+enum Load {
+    /// The sum over all ranks.
+    Sum,
+    /// The same, rounded to bf16 before.
+    Bf16,
+    /// In place of a sum so many blocks, which hold a multiprocessor each for as long as a sum takes, and touch no memory.
+    Hold(u32),
+    /// In place of a sum so many blocks, which copy memory of this GPU for as long.
+    Copy(u32),
+}
+
+/// When something runs, and what.
+#[derive(Clone, Copy, PartialEq)]
+struct Way {
+    when: When,
+    load: Load,
+}
+
+const SUMS: Way = Way { when: When::Beside(1), load: Load::Sum };
+const ROUNDED: Way = Way { load: Load::Bf16, ..SUMS };
+/// Those after which all ranks have the sums: behind the backward pass; beside it, with so many layers sharing one sum.
+const ADDED: [Way; 7] = [
+    Way { when: When::Behind, ..SUMS },
+    SUMS,
+    Way { when: When::Beside(3), ..SUMS },
+    Way { when: When::Beside(6), ..SUMS },
+    Way { when: When::Behind, ..ROUNDED },
+    ROUNDED,
+    Way { when: When::Beside(3), ..ROUNDED },
+];
+const STAND_INS: [Way; 4] = [
+    Way { load: Load::Hold(16), ..SUMS },
+    Way { load: Load::Hold(32), ..SUMS },
+    Way { load: Load::Copy(16), ..SUMS },
+    Way { load: Load::Copy(32), ..SUMS },
+];
+
+impl Way {
+    fn name(self) -> String {
+        let what = match self.load {
+            Load::Sum => "sums".to_string(),
+            Load::Bf16 => "sums in bf16".to_string(),
+            Load::Hold(blocks) => format!("{blocks} multiprocessors held"),
+            Load::Copy(blocks) => format!("copies by {blocks} blocks"),
+        };
+        match self.when {
+            When::Behind => format!("{what} behind the backward pass"),
+            When::Beside(1) => format!("{what} beside it"),
+            When::Beside(layers) => format!("{what} beside it, {layers} layers at a time"),
+        }
+    }
+}
+
+/// How long stand-ins run, in ns: as the sum of a layer and that of the table ran in f32 beside the backward pass on four H200s.
+const LAYER_NS: u32 = 270_000;
+const TABLE_NS: u32 = 860_000;
+/// Numbers that are copied from, and to: past any cache.
+const COPIED: usize = 1 << 26;
+
+const SOURCE: &str = r#"
+// Four numbers a thread at a time; to the nearest, ties to even.
+__device__ unsigned narrow(float x) {
+    unsigned bits = __float_as_uint(x);
+    return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+}
+__device__ float widened(unsigned x) { return __uint_as_float(x << 16); }
+extern "C" __global__ void round_all(const float4 *x, uint2 *y, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        float4 v = x[i];
+        y[i] = make_uint2(narrow(v.x) | narrow(v.y) << 16, narrow(v.z) | narrow(v.w) << 16);
+    }
+}
+extern "C" __global__ void widen_all(const uint2 *y, float4 *x, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        uint2 v = y[i];
+        x[i] = make_float4(widened(v.x & 0xffff), widened(v.x >> 16), widened(v.y & 0xffff), widened(v.y >> 16));
+    }
+}
+__device__ unsigned long long now_ns() {
+    unsigned long long ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+// A product's block, which takes most of the shared memory, finds no room beside this one.
+extern "C" __global__ void hold(unsigned ns) {
+    __shared__ volatile float room[12 * 1024 - 32];
+    room[threadIdx.x] = 0.0f;
+    unsigned long long end = now_ns() + ns;
+    if (threadIdx.x == 0) while (now_ns() < end) {}
+    __syncthreads();
+}
+// `moved` counts the bytes that were read.
+extern "C" __global__ void copy_for(const float4 *from, float4 *to, int n, unsigned ns, unsigned long long *moved) {
+    __shared__ volatile float room[12 * 1024 - 32];
+    room[threadIdx.x] = 0.0f;
+    unsigned long long end = now_ns() + ns, count = 0;
+    unsigned stride = gridDim.x * blockDim.x, at = (blockIdx.x * blockDim.x + threadIdx.x) % n;
+    do {
+        // Four at a time, so that loads wait beside each other.
+        float4 v[4];
+        unsigned places[4];
+        for (int k = 0; k < 4; k++) {
+            places[k] = at;
+            at = (at + stride) % n;
+        }
+        for (int k = 0; k < 4; k++) v[k] = from[places[k]];
+        for (int k = 0; k < 4; k++) to[places[k]] = v[k];
+        count += 4 * sizeof(float4);
+    } while (now_ns() < end);
+    atomicAdd(moved, count);
+}
+"#;
+
+/// Kernels beside the collectives, and what they work on.
+struct Side<'a> {
+    rank: &'a GpuRank,
+    stream: &'a Stream,
+    /// The gradients on their way in bf16.
+    rounded: Buffer<u16>,
+    copied: [Buffer<f32>; 2],
+    moved: Buffer<u64>,
+    kernels: [Kernel; 4],
+}
+
+impl<'a> Side<'a> {
+    fn new((rank, stream): (&'a GpuRank, &'a Stream), parameters: usize, copied: usize) -> Result<Side<'a>> {
+        let gpu = rank.gpu();
+        let module = gpu.compile(SOURCE)?;
+        let kernel = |name: &str| module.kernel(name);
+        Ok(Side {
+            rank,
+            stream,
+            rounded: gpu.zeros(parameters)?,
+            copied: [gpu.zeros(copied)?, gpu.zeros(copied)?],
+            moved: gpu.zeros(1)?,
+            kernels: [kernel("round_all")?, kernel("widen_all")?, kernel("hold")?, kernel("copy_for")?],
+        })
+    }
+
+    /// Queues that work on a range of the gradients in the stream of the collectives, behind what is launched by now.
+    ///
+    /// # Safety
+    /// As [`GpuRank::all_reduce_part`].
+    unsafe fn queue(&mut self, load: Load, gradient: &mut Buffer<f32>, range: Range<usize>) -> Result<()> {
+        let stream = self.stream.cuda_stream();
+        stream.join(&*self.rank.gpu().cuda_stream()?)?;
+        let [round, widen, hold, copy] = &self.kernels;
+        let stand_in = |blocks: u32| driver::LaunchConfig {
+            grid_dim: (blocks, 1, 1),
+            block_dim: (640, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        let ns = if range.start == 0 { TABLE_NS } else { LAYER_NS };
+        match load {
+            // SAFETY: the caller keeps others away from the range.
+            Load::Sum => unsafe { self.rank.all_reduce_part(gradient, range, Op::Sum) },
+            Load::Bf16 => {
+                let fours = [range.start, range.len()].iter().all(|at| at.is_multiple_of(4));
+                assert!(fours, "tensors begin at multiples of 16 bytes");
+                let count = (range.len() / 4) as i32;
+                let LaunchConfig { grid, block, .. } = LaunchConfig::for_elements(range.len() / 4, 256);
+                let shape = driver::LaunchConfig { grid_dim: grid, block_dim: block, shared_mem_bytes: 0 };
+                let wide = address(gradient, stream)? + (range.start * size_of::<f32>()) as u64;
+                let narrow = address(&mut self.rounded, stream)? + (range.start * size_of::<u16>()) as u64;
+                let (round, widen) = (round.cuda_function()?, widen.cuda_function()?);
+                // SAFETY: so many numbers lie at the addresses, and the caller keeps others away from them.
+                unsafe { stream.launch_builder(round).arg(&wide).arg(&narrow).arg(&count).launch(shape) }?;
+                // SAFETY: nobody else knows of these numbers.
+                unsafe { self.rank.all_reduce_part(&mut self.rounded, range, Op::Sum) }?;
+                // SAFETY: as above.
+                unsafe { stream.launch_builder(widen).arg(&narrow).arg(&wide).arg(&count).launch(shape) }?;
+                Ok(())
+            }
+            Load::Hold(blocks) => {
+                // SAFETY: it touches no memory.
+                unsafe { stream.launch_builder(hold.cuda_function()?).arg(&ns).launch(stand_in(blocks)) }?;
+                Ok(())
+            }
+            Load::Copy(blocks) => {
+                let count = (self.copied[0].len() / 4) as i32;
+                let [from, to] = &mut self.copied;
+                let (from, to, moved) =
+                    (address(from, stream)?, address(to, stream)?, address(&mut self.moved, stream)?);
+                let mut launch = stream.launch_builder(copy.cuda_function()?);
+                launch.arg(&from).arg(&to).arg(&count).arg(&ns).arg(&moved);
+                // SAFETY: so many numbers lie at both addresses, and nobody else knows of them.
+                unsafe { launch.launch(stand_in(blocks)) }?;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Where the numbers lie. The buffer is not told: launches that use it wait for nothing that happens there.
+fn address<T: gpulab::launch::Element>(buffer: &mut Buffer<T>, stream: &driver::CudaStream) -> Result<u64> {
+    let mut view = buffer.as_cuda_mut()?;
+    let (at, told) = view.device_ptr_mut(stream);
+    std::mem::forget(told);
+    Ok(at)
+}
 
 struct Sums<'a> {
-    rank: &'a GpuRank,
-    when: When,
+    side: Side<'a>,
+    way: Way,
     layers: usize,
     /// How many parts of this step's gradients are there.
     parts: usize,
     waiting: Vec<Range<usize>>,
-    clock: Option<Clock<'a>>,
+    clock: Option<Clock>,
 }
 
 /// Events of one step, in the stream of the launches and in that of the collectives.
-struct Clock<'a> {
-    side: &'a Stream,
+struct Clock {
     begin: Event,
     /// A part of the gradients is there.
     ready: Vec<Event>,
@@ -62,11 +271,13 @@ struct Clock<'a> {
     gathered: Option<Event>,
 }
 
-impl Clock<'_> {
+impl Clock {
     /// The spans of the step, in ms from its begin. A sum begins when its numbers are there and the one before it has ended.
     fn spans(&self, end: &Event, variant: &str, layers: usize) -> Result<Vec<Span>> {
         let at = |event: &Event| event.ms_since(&self.begin);
-        let (compute, network) = (format!("{variant}: compute"), format!("{variant}: NCCL"));
+        let stands_in = STAND_INS.iter().any(|way| way.name() == variant);
+        let beside = if stands_in { "stand-in" } else { "NCCL" };
+        let (compute, network) = (format!("{variant}: compute"), format!("{variant}: {beside}"));
         let (mut spans, mut last) = (Vec::new(), 0.0);
         let ready = self.ready.iter().map(at).collect::<Result<Vec<f64>>>()?;
         let labels = ["forward pass, table".to_string(), "last norm, backward".to_string()]
@@ -79,12 +290,11 @@ impl Clock<'_> {
         let mut free = 0.0_f64;
         for (bytes, part, event) in &self.added {
             let (there, now) = (ready[*part], at(event)?);
-            spans.push(Span::new(
-                &network,
-                &format!("all-reduce of {:.1} MB", *bytes as f64 / 1e6),
-                there.max(free),
-                now,
-            ));
+            let label = match stands_in {
+                true => "in place of a sum".to_string(),
+                false => format!("all-reduce of {:.1} MB", *bytes as f64 / 1e6),
+            };
+            spans.push(Span::new(&network, &label, there.max(free), now));
             free = now;
         }
         if let Some(gathered) = &self.gathered {
@@ -100,15 +310,16 @@ impl Clock<'_> {
 impl GptRanks for Sums<'_> {
     fn add_up(&mut self, gradient: &mut Buffer<f32>, range: Range<usize>) -> Result<()> {
         if let Some(clock) = &mut self.clock {
-            clock.ready.push(self.rank.gpu().event()?);
+            clock.ready.push(self.side.rank.gpu().event()?);
         }
-        let (rank, clock) = (self.rank, &mut self.clock);
+        let (when, load) = (self.way.when, self.way.load);
+        let Sums { side, clock, .. } = self;
         let mut add_up = |range: Range<usize>| -> Result<()> {
-            let bytes = range.len() * size_of::<f32>();
+            let bytes = range.len() * if load == Load::Bf16 { size_of::<u16>() } else { size_of::<f32>() };
             // SAFETY: the trainer writes and reads a range that is ready only after `join`.
-            unsafe { rank.all_reduce_part(gradient, range, Op::Sum) }?;
+            unsafe { side.queue(load, gradient, range) }?;
             if let Some(clock) = clock {
-                clock.added.push((bytes, clock.ready.len() - 1, clock.side.event()?));
+                clock.added.push((bytes, clock.ready.len() - 1, side.stream.event()?));
             }
             Ok(())
         };
@@ -116,7 +327,7 @@ impl GptRanks for Sums<'_> {
         let part = self.parts;
         self.parts = (part + 1) % (self.layers + 2);
         self.waiting.push(range);
-        let full = match self.when {
+        let full = match when {
             When::Behind => self.parts == 0,
             When::Beside(bucket) => {
                 let layers = part.saturating_sub(1);
@@ -139,15 +350,15 @@ impl GptRanks for Sums<'_> {
     }
 
     fn gather(&mut self, own: &Buffer<u16>, all: &mut Buffer<u16>) -> Result<()> {
-        self.rank.all_gather(own, all)?;
+        self.side.rank.all_gather(own, all)?;
         if let Some(clock) = &mut self.clock {
-            clock.gathered = Some(clock.side.event()?);
+            clock.gathered = Some(self.side.stream.event()?);
         }
         Ok(())
     }
 
     fn join(&mut self) -> Result<()> {
-        self.rank.join()
+        self.side.rank.join()
     }
 }
 
@@ -158,15 +369,21 @@ struct Trained<'a> {
 }
 
 impl<'a> Trained<'a> {
-    fn new(rank: &'a GpuRank, kernels: &GptKernels, batch: usize, ranks: usize, start: &[f32]) -> Result<Trained<'a>> {
+    fn new(
+        (rank, side): (&'a GpuRank, &'a Stream),
+        kernels: &GptKernels,
+        (batch, ranks): (usize, usize),
+        start: &[f32],
+    ) -> Result<Trained<'a>> {
         let settings = GptSettings { batch, ranks, plan: GptPlan::Fused, ..GptSettings::default() };
         let mut trainer = GptTraining::with(rank.gpu(), kernels, settings)?;
         trainer.load(start)?;
         let layers = trainer.shape().layers;
-        Ok(Trained {
-            trainer,
-            sums: Sums { rank, when: When::Beside(1), layers, parts: 0, waiting: Vec::new(), clock: None },
-        })
+        // One GPU alone has nothing to send.
+        let (sent, copied) = if ranks == 1 { (4, 4) } else { (trainer.shape().parameter_count(), COPIED) };
+        let side = Side::new((rank, side), sent, copied)?;
+        let sums = Sums { side, way: SUMS, layers, parts: 0, waiting: Vec::new(), clock: None };
+        Ok(Trained { trainer, sums })
     }
 
     fn queue(&mut self) -> Result<()> {
@@ -179,35 +396,35 @@ impl<'a> Trained<'a> {
     /// The step's loss on this rank's texts.
     fn step(&mut self, tokens: &[u32]) -> Result<StepResult> {
         let ranks = self.trainer.settings().ranks;
-        self.trainer.set_batch_of(tokens, if ranks == 1 { 0 } else { self.sums.rank.rank() })?;
+        self.trainer.set_batch_of(tokens, if ranks == 1 { 0 } else { self.sums.side.rank.rank() })?;
         self.queue()?;
-        self.sums.rank.synchronize()?;
+        self.sums.side.rank.synchronize()?;
         self.trainer.result()
     }
 
     /// What the two streams did in one step, behind some others that were not looked at.
-    fn look(&mut self, side: &'a Stream, variant: &str) -> Result<Vec<Span>> {
+    fn look(&mut self, variant: &str) -> Result<Vec<Span>> {
         for _ in 0..CALLS {
             self.queue()?;
         }
-        let begin = self.sums.rank.gpu().event()?;
-        self.sums.clock = Some(Clock { side, begin, ready: Vec::new(), added: Vec::new(), gathered: None });
+        let begin = self.sums.side.rank.gpu().event()?;
+        self.sums.clock = Some(Clock { begin, ready: Vec::new(), added: Vec::new(), gathered: None });
         self.queue()?;
-        let end = self.sums.rank.gpu().event()?;
-        self.sums.rank.synchronize()?;
+        let end = self.sums.side.rank.gpu().event()?;
+        self.sums.side.rank.synchronize()?;
         let layers = self.sums.layers;
         self.sums.clock.take().map_or(Ok(Vec::new()), |clock| clock.spans(&end, variant, layers))
     }
 
     /// Milliseconds of a step, by events.
     fn time(&mut self) -> Result<f64> {
-        let gpu = self.sums.rank.gpu();
+        let gpu = self.sums.side.rank.gpu();
         let begin = gpu.event()?;
         for _ in 0..CALLS {
             self.queue()?;
         }
-        let end = self.sums.rank.gpu().event()?;
-        self.sums.rank.synchronize()?;
+        let end = self.sums.side.rank.gpu().event()?;
+        self.sums.side.rank.synchronize()?;
         Ok(end.ms_since(&begin)? / CALLS as f64)
     }
 }
@@ -215,28 +432,23 @@ impl<'a> Trained<'a> {
 /// What a rank found.
 #[derive(Default)]
 struct Found {
-    /// The largest error of a tensor's gradients on a small model, and that tensor's name.
-    gradients: Option<(f64, String)>,
-    /// This rank's losses of the large model's steps, and those of one GPU with all texts.
-    losses: Vec<(f64, f64)>,
+    /// The largest error of a tensor's gradients on a small model, and that tensor's name: summed in f32, and in bf16.
+    gradients: [Option<(f64, String)>; 2],
+    /// This rank's losses of the large model's steps, and those of one GPU with all texts: summed in f32, and in bf16.
+    losses: [Vec<(f64, f64)>; 2],
     /// Milliseconds of a step, by [`variants`]; of one GPU alone on the first rank only.
     times: Vec<Vec<f64>>,
     peak: f64,
+    /// GB/s that the copies of a stand-in read, and as many that they wrote; by [`STAND_INS`].
+    copied: Vec<f64>,
     timeline: Vec<Span>,
 }
 
-/// What is timed: its name, and when the gradients are added up, if they are.
-fn variants() -> Vec<(String, Option<When>)> {
-    let mut variants = vec![
-        ("one GPU alone".to_string(), None),
-        ("all GPUs, no sums".to_string(), None),
-        ("sums behind the backward pass".to_string(), Some(When::Behind)),
-    ];
-    variants.extend(BUCKETS.map(|layers| {
-        let name = if layers == 1 { String::new() } else { format!(", {layers} layers at a time") };
-        (format!("sums beside it{name}"), Some(When::Beside(layers)))
-    }));
-    variants
+/// What is timed: its name, and how the gradients are added up, if they are.
+fn variants() -> Vec<(String, Option<Way>)> {
+    let without = ["one GPU alone", "all GPUs, no sums"].map(|name| (name.to_string(), None));
+    let ways = ADDED.into_iter().chain(STAND_INS);
+    without.into_iter().chain(ways.map(|way| (way.name(), Some(way)))).collect()
 }
 
 fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<Found> {
@@ -248,10 +460,11 @@ fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<F
     let kernels = GptKernels::compile(gpu, &small)?;
     let start = small.start(3);
     let tokens = small.random_tokens(2 * n, 4);
-    for when in [When::Behind, When::Beside(1), When::Beside(3)] {
-        let mut whole = Trained::new(rank, &kernels, 2 * n, 1, &start)?;
-        let mut shared = Trained::new(rank, &kernels, 2, n, &start)?;
-        shared.sums.when = when;
+    for way in ADDED {
+        let mut whole = Trained::new((rank, side), &kernels, (2 * n, 1), &start)?;
+        let mut shared = Trained::new((rank, side), &kernels, (2, n), &start)?;
+        shared.sums.way = way;
+        let worst = &mut found.gradients[usize::from(way.load == Load::Bf16)];
         whole.step(&tokens)?;
         shared.step(&tokens)?;
         let (exact, own) = (whole.trainer.gradients()?, shared.trainer.gradients()?);
@@ -260,30 +473,31 @@ fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<F
             let off: f64 = pairs().map(|(own, exact)| f64::from(own - exact).powi(2)).sum();
             let size: f64 = pairs().map(|(_, exact)| f64::from(*exact).powi(2)).sum();
             let error = (off / size).sqrt();
-            if !found.gradients.as_ref().is_some_and(|worst| error <= worst.0) {
-                found.gradients = Some((error, tensor.name));
+            if !worst.as_ref().is_some_and(|worst| error <= worst.0) {
+                *worst = Some((error, tensor.name));
             }
         }
     }
     let shape = GptShape::GPT2_124M;
     let kernels = GptKernels::compile(gpu, &shape)?;
     let start = shape.start(1);
-    {
-        let mut whole = Trained::new(rank, &kernels, BATCH, 1, &start)?;
-        let mut shared = Trained::new(rank, &kernels, BATCH / n, n, &start)?;
+    for (way, losses) in [SUMS, ROUNDED].into_iter().zip(&mut found.losses) {
+        let mut whole = Trained::new((rank, side), &kernels, (BATCH, 1), &start)?;
+        let mut shared = Trained::new((rank, side), &kernels, (BATCH / n, n), &start)?;
+        shared.sums.way = way;
         for step in 0..STEPS as u64 {
             let tokens = shape.random_tokens(BATCH, 100 + step);
             let (own, all) = (shared.step(&tokens)?, whole.step(&tokens)?);
-            found.losses.push((f64::from(own.loss), f64::from(all.loss)));
+            losses.push((f64::from(own.loss), f64::from(all.loss)));
         }
     }
     let before = gpu.memory()?.used;
     gpu.reset_high_water()?;
-    let mut shared = Trained::new(rank, &kernels, BATCH, n, &start)?;
+    let mut shared = Trained::new((rank, side), &kernels, (BATCH, n), &start)?;
     let tokens = shape.random_tokens(BATCH * n, 100);
     shared.step(&tokens)?;
     found.peak = (gpu.memory()?.used_high - before) as f64;
-    let mut alone = Trained::new(rank, &kernels, BATCH, 1, &start)?;
+    let mut alone = Trained::new((rank, side), &kernels, (BATCH, 1), &start)?;
     alone.step(&tokens[..BATCH * (shape.context + 1)])?;
     // All ranks agree on when to stop: the first one's clock counts.
     for round in 0..ROUNDS {
@@ -293,25 +507,32 @@ fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<F
         if late.to_host()?[0] == 1 && round > 2 {
             break;
         }
-        for ((index, (_, when)), times) in variants.iter().enumerate().zip(&mut found.times) {
+        for ((index, (_, way)), times) in variants.iter().enumerate().zip(&mut found.times) {
             // Nobody begins before all are here.
             rank.all_reduce(&mut late, Op::Max)?;
             rank.synchronize()?;
-            match when {
+            match way {
                 None if index == 0 && rank.rank() > 0 => {}
                 None => times.push(alone.time()?),
-                Some(when) => {
-                    shared.sums.when = *when;
+                Some(way) => {
+                    shared.sums.way = *way;
                     times.push(shared.time()?);
                 }
             }
         }
     }
+    for way in STAND_INS {
+        shared.sums.way = way;
+        shared.sums.side.moved.fill_bytes(0)?;
+        shared.time()?;
+        let busy_ns = CALLS * (TABLE_NS as usize + shape.layers * LAYER_NS as usize);
+        found.copied.push(shared.sums.side.moved.to_host()?[0] as f64 / busy_ns as f64);
+    }
     if timeline {
-        for (variant, when) in &variants {
-            if let Some(when) = when {
-                shared.sums.when = *when;
-                found.timeline.extend(shared.look(side, variant)?);
+        for (variant, way) in &variants {
+            if let Some(way) = way {
+                shared.sums.way = *way;
+                found.timeline.extend(shared.look(variant)?);
             }
         }
     }
@@ -346,17 +567,19 @@ fn main() -> Result<()> {
         found
     })?;
     let shape = GptShape::GPT2_124M;
-    let worst = found.iter().filter_map(|one| one.gradients.clone()).max_by(|a, b| a.0.total_cmp(&b.0));
-    let worst = worst.unwrap_or((f64::NAN, String::new()));
-    let mean = |step: usize| found.iter().map(|one| one.losses[step].0).sum::<f64>() / n as f64;
-    let apart = (0..STEPS).map(|step| (mean(step) - found[0].losses[step].1).abs()).fold(0.0, f64::max);
-    println!(
-        "{}: gradients of {n} ranks off by at most {:.1e} ({}) from one GPU's; losses of {STEPS} steps by at most {apart:.1e}, the last {:.4}",
-        if worst.0 < 2e-2 && apart < 2e-2 { "right" } else { "WRONG" },
-        worst.0,
-        worst.1,
-        mean(STEPS - 1)
-    );
+    let mut off = Vec::new();
+    for (at, (numbers, way)) in [("f32", SUMS), ("bf16", ROUNDED)].into_iter().enumerate() {
+        let worst = found.iter().filter_map(|one| one.gradients[at].clone()).max_by(|a, b| a.0.total_cmp(&b.0));
+        let (error, tensor) = worst.unwrap_or((f64::NAN, String::new()));
+        let mean = |step: usize| found.iter().map(|one| one.losses[at][step].0).sum::<f64>() / n as f64;
+        let apart = (0..STEPS).map(|step| (mean(step) - found[0].losses[at][step].1).abs()).fold(0.0, f64::max);
+        println!(
+            "{}: gradients of {n} ranks, summed in {numbers}, off by at most {error:.1e} ({tensor}) from one GPU's; losses of {STEPS} steps by at most {apart:.1e}, the last {:.4}",
+            if error < 2e-2 && apart < 2e-2 { "right" } else { "WRONG" },
+            mean(STEPS - 1)
+        );
+        off.push((way.name(), error, apart));
+    }
     let driver = gpulab_lessons::machine::detect().nvidia.driver;
     let stamp = format!(
         "{},{},{n} x {},{},data_parallel_gpt {}",
@@ -378,9 +601,15 @@ fn main() -> Result<()> {
         .expect("a String takes everything");
         median
     };
-    put("sums beside it", "gradients off by", "of a tensor's norm", &[worst.0]);
-    put("sums beside it", "losses off by", "nats a token", &[apart]);
+    for (name, error, apart) in off {
+        put(&name, "gradients off by", "of a tensor's norm", &[error]);
+        put(&name, "losses off by", "nats a token", &[apart]);
+    }
     put("sums beside it", "memory at the peak", "GiB", &[found[0].peak / f64::from(1 << 30)]);
+    for (way, rate) in STAND_INS.into_iter().zip(&found[0].copied).filter(|(_, rate)| **rate > 0.0) {
+        put(&way.name(), "read by the copies", "GB/s", &[*rate]);
+        println!("  {}: {rate:.0} GB/s read", way.name());
+    }
     let mut alone = f64::NAN;
     for (variant, (name, _)) in variants().iter().enumerate() {
         // A step has ended when the slowest rank has ended it.

@@ -65,6 +65,13 @@ impl Table {
         eprintln!("{line}");
         writeln!(self.0, "{line}").expect("a String takes everything");
     }
+
+    /// Step by step, so that any two ways can be compared.
+    fn losses(&mut self, batch: usize, what: &str, losses: &[f64]) {
+        for (step, loss) in losses.iter().enumerate() {
+            self.row(batch, what, &format!("loss of step {}", step + 1), "nats a token", &[*loss], None);
+        }
+    }
 }
 
 fn main() -> Result<()> {
@@ -151,6 +158,7 @@ fn measure(gpu: &Gpu, device: &Device, asked: &Asked, batch: usize, table: &mut 
     let peak = (gpu.memory()?.used_high - before.used) as f64 / f64::from(1 << 30);
     table.row(batch, OURS, "memory at the peak", "GiB", &[peak], None);
     table.row(batch, OURS, "last loss", "nats a token", &losses[COMPARED - 1..], None);
+    table.losses(batch, OURS, &losses);
     let mut names = vec![OURS.to_string()];
     for way in &theirs {
         let (name, given) = (name_of(way), losses_of(way));
@@ -160,6 +168,7 @@ fn measure(gpu: &Gpu, device: &Device, asked: &Asked, batch: usize, table: &mut 
         }
         let apart = losses.iter().zip(&given).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         table.row(batch, &name, "last loss", "nats a token", &given[COMPARED - 1..], None);
+        table.losses(batch, &name, &given);
         table.row(batch, &name, "largest difference of a loss from ours", "nats a token", &[apart], None);
         if let Some(peak) = way["memory"].as_f64() {
             table.row(batch, &name, "memory at the peak", "GiB", &[peak], None);
