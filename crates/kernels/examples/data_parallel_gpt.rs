@@ -29,6 +29,7 @@ use gpulab::results;
 use gpulab_kernels::gpt_step::*;
 use gpulab_ranks::nccl::{GpuRank, Nccl};
 use gpulab_ranks::{Collectives, Communicator, Op};
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
@@ -164,9 +165,7 @@ extern "C" __global__ void copy_for(const float4 *from, float4 *to, int n, unsig
 "#;
 
 /// Kernels beside the collectives, and what they work on.
-struct Side<'a> {
-    rank: &'a GpuRank,
-    stream: &'a Stream,
+struct Side {
     /// The gradients on their way in bf16.
     rounded: Buffer<u16>,
     copied: [Buffer<f32>; 2],
@@ -174,16 +173,13 @@ struct Side<'a> {
     kernels: [Kernel; 4],
 }
 
-impl<'a> Side<'a> {
-    fn new((rank, stream): (&'a GpuRank, &'a Stream), parameters: usize, copied: usize) -> Result<Side<'a>> {
-        let gpu = rank.gpu();
+impl Side {
+    fn new(gpu: &Gpu, parameters: usize) -> Result<Side> {
         let module = gpu.compile(SOURCE)?;
         let kernel = |name: &str| module.kernel(name);
         Ok(Side {
-            rank,
-            stream,
             rounded: gpu.zeros(parameters)?,
-            copied: [gpu.zeros(copied)?, gpu.zeros(copied)?],
+            copied: [gpu.zeros(COPIED)?, gpu.zeros(COPIED)?],
             moved: gpu.zeros(1)?,
             kernels: [kernel("round_all")?, kernel("widen_all")?, kernel("hold")?, kernel("copy_for")?],
         })
@@ -193,9 +189,15 @@ impl<'a> Side<'a> {
     ///
     /// # Safety
     /// As [`GpuRank::all_reduce_part`].
-    unsafe fn queue(&mut self, load: Load, gradient: &mut Buffer<f32>, range: Range<usize>) -> Result<()> {
-        let stream = self.stream.cuda_stream();
-        stream.join(&*self.rank.gpu().cuda_stream()?)?;
+    unsafe fn queue(
+        &mut self,
+        (rank, stream): (&GpuRank, &Stream),
+        load: Load,
+        gradient: &mut Buffer<f32>,
+        range: Range<usize>,
+    ) -> Result<()> {
+        let stream = stream.cuda_stream();
+        stream.join(&*rank.gpu().cuda_stream()?)?;
         let [round, widen, hold, copy] = &self.kernels;
         let stand_in = |blocks: u32| driver::LaunchConfig {
             grid_dim: (blocks, 1, 1),
@@ -205,7 +207,7 @@ impl<'a> Side<'a> {
         let ns = if range.start == 0 { TABLE_NS } else { LAYER_NS };
         match load {
             // SAFETY: the caller keeps others away from the range.
-            Load::Sum => unsafe { self.rank.all_reduce_part(gradient, range, Op::Sum) },
+            Load::Sum => unsafe { rank.all_reduce_part(gradient, range, Op::Sum) },
             Load::Bf16 => {
                 let fours = [range.start, range.len()].iter().all(|at| at.is_multiple_of(4));
                 assert!(fours, "tensors begin at multiples of 16 bytes");
@@ -218,7 +220,7 @@ impl<'a> Side<'a> {
                 // SAFETY: so many numbers lie at the addresses, and the caller keeps others away from them.
                 unsafe { stream.launch_builder(round).arg(&wide).arg(&narrow).arg(&count).launch(shape) }?;
                 // SAFETY: nobody else knows of these numbers.
-                unsafe { self.rank.all_reduce_part(&mut self.rounded, range, Op::Sum) }?;
+                unsafe { rank.all_reduce_part(&mut self.rounded, range, Op::Sum) }?;
                 // SAFETY: as above.
                 unsafe { stream.launch_builder(widen).arg(&narrow).arg(&wide).arg(&count).launch(shape) }?;
                 Ok(())
@@ -252,7 +254,9 @@ fn address<T: gpulab::launch::Element>(buffer: &mut Buffer<T>, stream: &driver::
 }
 
 struct Sums<'a> {
-    side: Side<'a>,
+    rank: &'a GpuRank,
+    stream: &'a Stream,
+    side: &'a RefCell<Side>,
     way: Way,
     layers: usize,
     /// How many parts of this step's gradients are there.
@@ -310,16 +314,16 @@ impl Clock {
 impl GptRanks for Sums<'_> {
     fn add_up(&mut self, gradient: &mut Buffer<f32>, range: Range<usize>) -> Result<()> {
         if let Some(clock) = &mut self.clock {
-            clock.ready.push(self.side.rank.gpu().event()?);
+            clock.ready.push(self.rank.gpu().event()?);
         }
         let (when, load) = (self.way.when, self.way.load);
-        let Sums { side, clock, .. } = self;
+        let Sums { rank, stream, side, clock, .. } = self;
         let mut add_up = |range: Range<usize>| -> Result<()> {
             let bytes = range.len() * if load == Load::Bf16 { size_of::<u16>() } else { size_of::<f32>() };
             // SAFETY: the trainer writes and reads a range that is ready only after `join`.
-            unsafe { side.queue(load, gradient, range) }?;
+            unsafe { side.borrow_mut().queue((*rank, *stream), load, gradient, range) }?;
             if let Some(clock) = clock {
-                clock.added.push((bytes, clock.ready.len() - 1, side.stream.event()?));
+                clock.added.push((bytes, clock.ready.len() - 1, stream.event()?));
             }
             Ok(())
         };
@@ -350,15 +354,15 @@ impl GptRanks for Sums<'_> {
     }
 
     fn gather(&mut self, own: &Buffer<u16>, all: &mut Buffer<u16>) -> Result<()> {
-        self.side.rank.all_gather(own, all)?;
+        self.rank.all_gather(own, all)?;
         if let Some(clock) = &mut self.clock {
-            clock.gathered = Some(self.side.stream.event()?);
+            clock.gathered = Some(self.stream.event()?);
         }
         Ok(())
     }
 
     fn join(&mut self) -> Result<()> {
-        self.side.rank.join()
+        self.rank.join()
     }
 }
 
@@ -370,7 +374,7 @@ struct Trained<'a> {
 
 impl<'a> Trained<'a> {
     fn new(
-        (rank, side): (&'a GpuRank, &'a Stream),
+        (rank, stream, side): (&'a GpuRank, &'a Stream, &'a RefCell<Side>),
         kernels: &GptKernels,
         (batch, ranks): (usize, usize),
         start: &[f32],
@@ -379,10 +383,7 @@ impl<'a> Trained<'a> {
         let mut trainer = GptTraining::with(rank.gpu(), kernels, settings)?;
         trainer.load(start)?;
         let layers = trainer.shape().layers;
-        // One GPU alone has nothing to send.
-        let (sent, copied) = if ranks == 1 { (4, 4) } else { (trainer.shape().parameter_count(), COPIED) };
-        let side = Side::new((rank, side), sent, copied)?;
-        let sums = Sums { side, way: SUMS, layers, parts: 0, waiting: Vec::new(), clock: None };
+        let sums = Sums { rank, stream, side, way: SUMS, layers, parts: 0, waiting: Vec::new(), clock: None };
         Ok(Trained { trainer, sums })
     }
 
@@ -396,9 +397,9 @@ impl<'a> Trained<'a> {
     /// The step's loss on this rank's texts.
     fn step(&mut self, tokens: &[u32]) -> Result<StepResult> {
         let ranks = self.trainer.settings().ranks;
-        self.trainer.set_batch_of(tokens, if ranks == 1 { 0 } else { self.sums.side.rank.rank() })?;
+        self.trainer.set_batch_of(tokens, if ranks == 1 { 0 } else { self.sums.rank.rank() })?;
         self.queue()?;
-        self.sums.side.rank.synchronize()?;
+        self.sums.rank.synchronize()?;
         self.trainer.result()
     }
 
@@ -407,24 +408,24 @@ impl<'a> Trained<'a> {
         for _ in 0..CALLS {
             self.queue()?;
         }
-        let begin = self.sums.side.rank.gpu().event()?;
+        let begin = self.sums.rank.gpu().event()?;
         self.sums.clock = Some(Clock { begin, ready: Vec::new(), added: Vec::new(), gathered: None });
         self.queue()?;
-        let end = self.sums.side.rank.gpu().event()?;
-        self.sums.side.rank.synchronize()?;
+        let end = self.sums.rank.gpu().event()?;
+        self.sums.rank.synchronize()?;
         let layers = self.sums.layers;
         self.sums.clock.take().map_or(Ok(Vec::new()), |clock| clock.spans(&end, variant, layers))
     }
 
     /// Milliseconds of a step, by events.
     fn time(&mut self) -> Result<f64> {
-        let gpu = self.sums.side.rank.gpu();
+        let gpu = self.sums.rank.gpu();
         let begin = gpu.event()?;
         for _ in 0..CALLS {
             self.queue()?;
         }
-        let end = self.sums.side.rank.gpu().event()?;
-        self.sums.side.rank.synchronize()?;
+        let end = self.sums.rank.gpu().event()?;
+        self.sums.rank.synchronize()?;
         Ok(end.ms_since(&begin)? / CALLS as f64)
     }
 }
@@ -451,9 +452,11 @@ fn variants() -> Vec<(String, Option<Way>)> {
     without.into_iter().chain(ways.map(|way| (way.name(), Some(way)))).collect()
 }
 
-fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<Found> {
+fn work(rank: &GpuRank, stream: &Stream, seconds: f64, timeline: bool) -> Result<Found> {
     let (begin, n, gpu) = (Instant::now(), rank.size(), rank.gpu());
     let variants = variants();
+    let side = RefCell::new(Side::new(gpu, GptShape::GPT2_124M.parameter_count())?);
+    let beside = (rank, stream, &side);
     let mut found = Found { times: vec![Vec::new(); variants.len()], ..Found::default() };
     // The gradients of a small model: the whole batch on one GPU, and shared out.
     let small = GptShape { layers: 2, heads: 2, vocabulary: 77, context: 33 };
@@ -461,8 +464,8 @@ fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<F
     let start = small.start(3);
     let tokens = small.random_tokens(2 * n, 4);
     for way in ADDED {
-        let mut whole = Trained::new((rank, side), &kernels, (2 * n, 1), &start)?;
-        let mut shared = Trained::new((rank, side), &kernels, (2, n), &start)?;
+        let mut whole = Trained::new(beside, &kernels, (2 * n, 1), &start)?;
+        let mut shared = Trained::new(beside, &kernels, (2, n), &start)?;
         shared.sums.way = way;
         let worst = &mut found.gradients[usize::from(way.load == Load::Bf16)];
         whole.step(&tokens)?;
@@ -482,8 +485,8 @@ fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<F
     let kernels = GptKernels::compile(gpu, &shape)?;
     let start = shape.start(1);
     for (way, losses) in [SUMS, ROUNDED].into_iter().zip(&mut found.losses) {
-        let mut whole = Trained::new((rank, side), &kernels, (BATCH, 1), &start)?;
-        let mut shared = Trained::new((rank, side), &kernels, (BATCH / n, n), &start)?;
+        let mut whole = Trained::new(beside, &kernels, (BATCH, 1), &start)?;
+        let mut shared = Trained::new(beside, &kernels, (BATCH / n, n), &start)?;
         shared.sums.way = way;
         for step in 0..STEPS as u64 {
             let tokens = shape.random_tokens(BATCH, 100 + step);
@@ -493,11 +496,11 @@ fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<F
     }
     let before = gpu.memory()?.used;
     gpu.reset_high_water()?;
-    let mut shared = Trained::new((rank, side), &kernels, (BATCH, n), &start)?;
+    let mut shared = Trained::new(beside, &kernels, (BATCH, n), &start)?;
     let tokens = shape.random_tokens(BATCH * n, 100);
     shared.step(&tokens)?;
     found.peak = (gpu.memory()?.used_high - before) as f64;
-    let mut alone = Trained::new((rank, side), &kernels, (BATCH, 1), &start)?;
+    let mut alone = Trained::new(beside, &kernels, (BATCH, 1), &start)?;
     alone.step(&tokens[..BATCH * (shape.context + 1)])?;
     // All ranks agree on when to stop: the first one's clock counts.
     for round in 0..ROUNDS {
@@ -523,10 +526,10 @@ fn work(rank: &GpuRank, side: &Stream, seconds: f64, timeline: bool) -> Result<F
     }
     for way in STAND_INS {
         shared.sums.way = way;
-        shared.sums.side.moved.fill_bytes(0)?;
+        side.borrow_mut().moved.fill_bytes(0)?;
         shared.time()?;
         let busy_ns = CALLS * (TABLE_NS as usize + shape.layers * LAYER_NS as usize);
-        found.copied.push(shared.sums.side.moved.to_host()?[0] as f64 / busy_ns as f64);
+        found.copied.push(side.borrow().moved.to_host()?[0] as f64 / busy_ns as f64);
     }
     if timeline {
         for (variant, way) in &variants {
