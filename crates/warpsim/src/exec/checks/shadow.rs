@@ -12,10 +12,13 @@ use super::past::{Access, Element, Past};
 use super::words::Words;
 use crate::memory::Span;
 
-/// Beside the bits of bytes with a value: the bytes of this word are remembered one by one; it has two writers that nothing
-/// orders.
+/// Beside the bits of bytes with a value: the parts of this word are remembered one by one; it has two writers that nothing
+/// orders; its parts are its halves, and not its bytes.
 const SPLIT: u8 = 1 << 7;
 const MANY: u8 = 1 << 6;
+const HALVES: u8 = 1 << 5;
+/// The bytes of a half with a value.
+const HALF: u8 = 3;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
@@ -69,7 +72,8 @@ impl Cell {
     }
 }
 
-/// Words that are remembered byte by byte, and which of these bytes have a value. In kernels on 16-bit numbers most words are such.
+/// Words that are remembered byte by byte, or half by half in the places of bytes 0 and 2, and which of their bytes have a value. In
+/// kernels on 16-bit numbers most words have halves.
 #[derive(Debug, Default)]
 struct Split {
     /// By word: its place in `parts`, counted from 1; 0 for none.
@@ -240,6 +244,7 @@ impl Shadow {
         for byte in at..at + len {
             let Some(written) = self.written.get_mut(byte / 4) else { return };
             match self.split.get_mut(byte / 4) {
+                Some(parts) if *written & HALVES != 0 => parts[byte % 4 & 2].1 |= 1 << (byte % 2),
                 Some(parts) => parts[byte % 4].1 |= 1,
                 None => *written |= 1 << (byte % 4),
             }
@@ -269,7 +274,7 @@ impl Shadow {
         true
     }
 
-    /// What is remembered of a word, together or byte by byte.
+    /// What is remembered of a word, together or part by part.
     fn of(&self, at: usize) -> impl Iterator<Item = &Cell> {
         let parts = self.split.get(at / 4).into_iter().flatten().map(|(cell, _)| cell);
         self.cells.get(at / 4).into_iter().chain(parts)
@@ -350,15 +355,31 @@ impl Shadow {
                 race = race.or(cell.access(written, &self.clocks, now, same));
                 continue;
             }
-            // From the first access to a part of the word, each byte is remembered by itself.
-            let before = std::mem::replace(written, SPLIT);
-            let whole = *cell;
-            let parts = self
-                .split
-                .or_insert_with(word, || std::array::from_fn(|byte| (whole, before & MANY | before >> byte & 1)));
-            for (part, written) in &mut parts[from..to] {
-                unwritten |= !now.write && *written & 1 == 0;
-                race = race.or(part.access(written, &self.clocks, Access { bytes: 1, ..now }, same));
+            // From the first access to a half each half is remembered by itself, from the first one to less than that each byte.
+            let halves = from % 2 == 0 && to % 2 == 0;
+            let (before, whole) = (*written, *cell);
+            if before & SPLIT == 0 {
+                *written = SPLIT | if halves { HALVES } else { 0 };
+            }
+            let parts = self.split.or_insert_with(word, || {
+                std::array::from_fn(|byte| match (halves, byte % 2) {
+                    (true, 0) => (whole, before & MANY | before >> byte & HALF),
+                    (true, _) => (Cell::default(), 0),
+                    (false, _) => (whole, before & MANY | before >> byte & 1),
+                })
+            });
+            if *written & HALVES != 0 && !halves {
+                *written = SPLIT;
+                for half in [0, 2] {
+                    let (cell, both) = parts[half];
+                    parts[half].1 = both & !2;
+                    parts[half + 1] = (cell, both & MANY | both >> 1 & 1);
+                }
+            }
+            let (step, whole) = if *written & HALVES != 0 { (2, HALF) } else { (1, 1) };
+            for (part, written) in parts[from..to].iter_mut().step_by(step) {
+                unwritten |= !now.write && *written & whole != whole;
+                race = race.or(part.access(written, &self.clocks, Access { bytes: whole, ..now }, same));
             }
         }
         (race, unwritten)
@@ -368,6 +389,42 @@ impl Shadow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether a read of these bytes by another thread races, and whether nobody wrote them.
+    fn read(shadow: &mut Shadow, at: usize, len: usize) -> (bool, bool) {
+        let (race, unwritten) = shadow.access(at, len, Access::new(40, 2, false, false), false);
+        (race.is_some(), unwritten)
+    }
+
+    #[test]
+    fn halves_and_bytes_of_a_word_are_told_apart() {
+        let mut shadow = Shadow::new(16, Clocks::new(None, false), false);
+        shadow.start();
+        let write = |shadow: &mut Shadow, at, len| shadow.access(at, len, Access::new(0, 1, false, true), false);
+        write(&mut shadow, 0, 2);
+        assert_eq!(read(&mut shadow, 0, 2), (true, false));
+        assert_eq!(read(&mut shadow, 2, 2), (false, true));
+        assert_eq!(read(&mut shadow, 0, 4), (true, true));
+        // A byte of a half that was touched as one: its neighbour keeps what was known of the half.
+        write(&mut shadow, 3, 1);
+        assert_eq!(read(&mut shadow, 2, 1), (false, true));
+        assert_eq!(read(&mut shadow, 3, 1), (true, false));
+        assert_eq!(read(&mut shadow, 1, 1), (true, false));
+        // First a byte, then its half.
+        write(&mut shadow, 5, 1);
+        assert_eq!(read(&mut shadow, 4, 2), (true, true));
+        shadow.mark(4, 1);
+        assert_eq!(read(&mut shadow, 4, 2), (true, false));
+        // First a whole word, then a half of it.
+        write(&mut shadow, 8, 4);
+        assert_eq!(read(&mut shadow, 10, 2), (true, false));
+        // What has a value from elsewhere.
+        write(&mut shadow, 14, 2);
+        shadow.mark(13, 1);
+        assert_eq!((read(&mut shadow, 12, 2), read(&mut shadow, 13, 1)), ((false, true), (false, false)));
+        shadow.mark(12, 1);
+        assert_eq!(read(&mut shadow, 12, 4), (true, false));
+    }
 
     #[test]
     fn a_word_is_split_once_and_forgotten_at_the_next_block() {
