@@ -1,7 +1,7 @@
 //! Training steps of data parallel and sharded training on as many NVIDIA GPUs as this host has: losses, memory a rank, time.
 //!
 //! `cargo run --release -p gpulab-ranks --features nccl --example sharded_step -- [--out FOLDER] [--commit HASH] [--width 2048] [--blocks 12]
-//! [--tokens 8192] [--seconds 60]`
+//! [--tokens 8192]`
 //!
 //! The network is a stack of the MLPs of transformers with their residuals (`y = x + W2ᵀ relu(W1 x)`, 4 × as wide inside) in bf16 on tensor cores
 //! (cuBLAS), with Adam's state in f32, in ZeRO's stages 0 to 3 as lesson 61 has them, over `GpuRank`. Losses of all stages are compared with one
