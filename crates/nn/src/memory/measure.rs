@@ -136,7 +136,7 @@ impl StepMemory {
         [
             ("parameters", self.parameters),
             ("gradients", self.gradients),
-            ("optimiser state", self.optimiser),
+            ("optimizer state", self.optimiser),
             ("activations", self.activations),
         ]
     }

@@ -163,7 +163,7 @@ impl Network {
                 self.name,
                 gpulab::error::bytes((fixed + each) as u64)
             ),
-            "use a smaller network, an optimiser that remembers less, or checkpointing",
+            "use a smaller network, an optimizer that remembers less, or checkpointing",
         ))
     }
 }
@@ -442,7 +442,7 @@ impl Prediction {
         [
             ("parameters", self.parameters),
             ("gradients", self.gradients),
-            ("optimiser state", self.optimiser),
+            ("optimizer state", self.optimiser),
             ("activations", self.activations),
         ]
     }
@@ -479,7 +479,7 @@ impl Prediction {
             heads: ["layer", "gives", "parameters", "activations kept", "share"].map(str::to_string).to_vec(),
             rows: rows.chain([sums.map(Cell::of).to_vec()]).collect(),
             notes: vec![format!(
-                "and gradients {}, optimiser state {}, the examples {}: {} in all, before any workspace",
+                "and gradients {}, optimizer state {}, the examples {}: {} in all, before any workspace",
                 bytes(self.gradients),
                 bytes(self.optimiser),
                 bytes(self.input),
