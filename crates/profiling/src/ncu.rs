@@ -2,6 +2,7 @@
 
 use super::programs::{nothing, started, typed};
 use gpulab::error::Result;
+use gpulab::gpu::Gpu;
 use gpulab::lesson::Lesson;
 use gpulab::measurement::{Backend, Measurement, Summary, figures};
 use gpulab::plot;
@@ -22,6 +23,8 @@ pub struct Counted {
     pub metrics: BTreeMap<String, f64>,
     /// The machine, where it was recorded; else empty.
     pub recorded_on: String,
+    /// The machine that counted, for labels; empty where nobody said.
+    pub machine: String,
 }
 
 impl Counted {
@@ -46,7 +49,12 @@ impl Counted {
         });
         let mut reasons: Vec<_> = known.filter(|one| one.2 > 0.0).collect();
         reasons.sort_by(|a, b| b.2.total_cmp(&a.2));
-        Stalls { rung: self.rung.clone(), reasons, recorded_on: self.recorded_on.clone() }
+        Stalls {
+            rung: self.rung.clone(),
+            reasons,
+            recorded_on: self.recorded_on.clone(),
+            machine: self.machine.clone(),
+        }
     }
 
     /// A row for each figure, to be stored; [`Counted::from_rows`] reads them.
@@ -72,6 +80,7 @@ impl Counted {
                     launches: 0,
                     metrics: BTreeMap::new(),
                     recorded_on,
+                    machine: row.machine.clone(),
                 });
                 found.len() - 1
             });
@@ -87,7 +96,7 @@ impl Counted {
     pub fn bars(counted: &[Counted], name: &str) -> Vec<Measurement> {
         let unit = known(name).map_or("", |metric| metric.unit);
         let known = counted.iter().filter(|one| one.get(name).is_finite());
-        known.map(|one| bar(&one.rung, name, unit, one.get(name), &one.recorded_on)).collect()
+        known.map(|one| bar(&one.rung, name, unit, one.get(name), &one.machine, &one.recorded_on)).collect()
     }
 
     /// Figures of several rungs as a table; `names` as for [`Counted::get`].
@@ -110,9 +119,9 @@ impl Counted {
 }
 
 /// A row for a plot, live or recorded.
-fn bar(name: &str, metric: &str, unit: &str, value: f64, recorded_on: &str) -> Measurement {
+fn bar(name: &str, metric: &str, unit: &str, value: f64, machine: &str, recorded_on: &str) -> Measurement {
     let row = Measurement::new(name, Backend::Cuda, 0, metric, unit, Summary::of(&[value])).dtype("");
-    Measurement { machine: recorded_on.to_string(), recorded: !recorded_on.is_empty(), ..row }
+    Measurement { machine: machine.to_string(), recorded: !recorded_on.is_empty(), ..row }
 }
 
 impl fmt::Display for Counted {
@@ -163,7 +172,11 @@ pub fn ncu(size: impl Into<Size>, rungs: &[&str]) -> Result<Vec<Counted>> {
 /// As [`Lesson::measure_if_allowed`].
 pub fn measure_ncu(lesson: &Lesson, experiment: &str, size: usize, rungs: &[&str]) -> Result<Vec<Counted>> {
     let to_rows = |counted: &Vec<Counted>, _| Counted::to_rows(counted, size);
-    lesson.measure_as_if_allowed(experiment, |_| ncu(size, rungs), to_rows, Counted::from_rows)
+    let count = |gpu: &Gpu| -> Result<Vec<Counted>> {
+        let counted = ncu(size, rungs)?.into_iter();
+        Ok(counted.map(|one| Counted { machine: gpu.name().to_string(), ..one }).collect())
+    };
+    lesson.measure_as_if_allowed(experiment, count, to_rows, Counted::from_rows)
 }
 
 /// Reads what `ncu --csv` and `gpulab demo ladder` printed together; `None` where launches and counts do not agree.
@@ -185,7 +198,13 @@ pub fn parse_ncu(text: &str) -> Option<Vec<Counted>> {
         }
         let mut metrics = together(&own);
         metrics.extend(peak.map(|peak| (PEAK.to_string(), peak)));
-        found.push(Counted { rung: rung.to_string(), launches: count, metrics, recorded_on: String::new() });
+        found.push(Counted {
+            rung: rung.to_string(),
+            launches: count,
+            metrics,
+            recorded_on: String::new(),
+            machine: String::new(),
+        });
     }
     (rest.next().is_none() && !found.is_empty()).then_some(found)
 }
@@ -367,6 +386,8 @@ pub struct Stalls {
     pub reasons: Vec<(&'static str, &'static str, f64)>,
     /// The machine, where it was recorded; else empty.
     pub recorded_on: String,
+    /// The machine that counted, for labels; empty where nobody said.
+    pub machine: String,
 }
 
 impl Stalls {
@@ -383,7 +404,9 @@ impl Stalls {
 
     /// The reasons as rows for [`plot::bars`](gpulab::plot::bars): the five that are most.
     pub fn rows(&self) -> Vec<Measurement> {
-        let row = |one: &(&str, &str, f64)| bar(one.0, "waiting", "cycles an instruction", one.2, &self.recorded_on);
+        let row = |one: &(&str, &str, f64)| {
+            bar(one.0, "waiting", "cycles an instruction", one.2, &self.machine, &self.recorded_on)
+        };
         self.reasons.iter().take(5).map(row).collect()
     }
 

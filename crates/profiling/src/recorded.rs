@@ -60,8 +60,8 @@ fn parse_table(text: &str) -> Vec<Counted> {
             continue;
         };
         if found.last().is_none_or(|one| one.rung != rung) {
-            let (rung, recorded_on) = (rung.to_string(), MACHINE.to_string());
-            found.push(Counted { rung, launches: 1, metrics: BTreeMap::new(), recorded_on });
+            let (rung, recorded_on, machine) = (rung.to_string(), MACHINE.to_string(), MACHINE.to_string());
+            found.push(Counted { rung, launches: 1, metrics: BTreeMap::new(), recorded_on, machine });
         }
         let name = SECTION_NAMES.iter().find(|names| names.0 == metric).map_or(metric, |names| names.1);
         if let Some(one) = found.last_mut() {

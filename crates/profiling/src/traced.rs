@@ -16,6 +16,8 @@ pub struct Traced {
     pub spans: Vec<Span>,
     /// Empty when live, else the recorded machine.
     pub recorded_on: String,
+    /// The machine that was traced, for labels; empty where nobody said.
+    pub machine: String,
     /// The same for Perfetto (<https://ui.perfetto.dev>).
     pub file: PathBuf,
 }
@@ -48,12 +50,17 @@ pub fn measure_trace(lesson: &Lesson, experiment: &str, work: impl FnOnce(&Gpu) 
         let trace = work(gpu)?;
         // With what only the records know, such as bytes and blocks.
         trace.save(&file)?;
-        Ok(Traced { spans: trace.spans(), recorded_on: String::new(), file: file.clone() })
+        Ok(Traced {
+            spans: trace.spans(),
+            recorded_on: String::new(),
+            machine: gpu.name().to_string(),
+            file: file.clone(),
+        })
     };
     let to_rows = |traced: &Traced, backend| Span::to_rows(&traced.spans, backend);
     let from_rows = |rows: &[Measurement]| {
         let recorded_on = Measurement::recorded_on(rows);
-        Traced { spans: Span::from_rows(rows), recorded_on, file: file.clone() }
+        Traced { spans: Span::from_rows(rows), machine: recorded_on.clone(), recorded_on, file: file.clone() }
     };
     let traced = lesson.measure_as_if_allowed(experiment, work, to_rows, from_rows)?;
     if !traced.recorded_on.is_empty() {
@@ -120,7 +127,7 @@ impl Traced {
     /// A figure in percent of the whole time as a row for [`plot::bars`], such as `100.0 * traced.busy()`.
     pub fn percent(&self, name: &str, value: f64) -> Measurement {
         let row = Measurement::new(name, Backend::Cuda, 0, "part of the time", "%", Summary::of(&[value])).dtype("");
-        Measurement { machine: self.recorded_on.clone(), recorded: !self.recorded_on.is_empty(), ..row }
+        Measurement { machine: self.machine.clone(), recorded: !self.recorded_on.is_empty(), ..row }
     }
 
     /// What the notebook calls to show a value.
@@ -141,7 +148,7 @@ mod tests {
             Span::new("stream 13", "copy to host", 2.0, 5.0),
             Span::new("default stream", "reduce", 8.0, 9.0),
         ];
-        let traced = Traced { spans, recorded_on: String::new(), file: PathBuf::new() };
+        let traced = Traced { spans, recorded_on: String::new(), machine: String::new(), file: PathBuf::new() };
         assert_eq!((traced.total_ms(), traced.ms("reduce"), traced.busy()), (10.0, 3.0, 0.5));
         let shares = traced.shares(&["reduce", "copy to host"]);
         assert_eq!(
@@ -155,7 +162,8 @@ mod tests {
         assert_eq!(names, ["early", "late"]);
         let early = [("reduce".to_string(), 2000.0), ("copy to host".to_string(), 3000.0)];
         assert_eq!((ranges[0].work.as_slice(), ranges[0].us(), ranges[1].us()), (&early[..], 5000.0, 1000.0));
-        let none = Traced { spans: Vec::new(), recorded_on: String::new(), file: PathBuf::new() };
+        let none =
+            Traced { spans: Vec::new(), recorded_on: String::new(), machine: String::new(), file: PathBuf::new() };
         assert_eq!((none.total_ms(), none.busy()), (0.0, 0.0));
     }
 }
