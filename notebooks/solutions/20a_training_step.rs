@@ -17,13 +17,14 @@ fn conv_gradient(x: &[f64], to_y: &[f64], side: usize) -> [f64; 9] {
 // exercise: nan_origin
 // All results are finite, so it happened in the backward pass. What arrives at the division is finite, what arrives at the
 // length, which the division hands down, is not. The slope of a / b by b is -a / b²: image 6 is so faint that b² is 0 in f32.
-fn nan_origin() -> (&'static str, usize) {
-    ("division", 6)
+// b itself is not 0, or the result of the division would not be finite either; and a gradient of 0 makes no finite slope a NaN.
+fn nan_origin() -> (&'static str, usize, &'static str) {
+    ("division", 6, "a square")
 }
 
 // exercise: conv2_products
-// An output sums 3 × 3 × 32 products; there are 24 × 24 × 64 outputs. The gradient by the weights and the gradient by the input
-// are products of the same size each.
+// An output sums 3 × 3 × 32 products; there are 24 × 24 × 64 outputs. The gradient with respect to the weights and the
+// one with respect to the input are products of the same size each.
 fn conv2_products() -> u64 {
     3 * (24 * 24 * 64) * (3 * 3 * 32)
 }

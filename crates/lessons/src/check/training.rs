@@ -143,11 +143,14 @@ fn weight_gradient(x: &[f64], to_y: &[f64], side: usize, tap: usize) -> f64 {
 /// The operators of the case that [`nan_origin`] is about.
 const OPERATORS: [&str; 6] = ["linear", "length", "division", "exponential", "sum", "logarithm"];
 
-/// Checks a diagnosis: the operator that made the first number that is not finite, and the image that it came from.
-pub fn nan_origin(answer: fn() -> (&'static str, usize)) -> Verdict {
+/// What may have been 0 there.
+const ZEROS: [&str; 3] = ["the input", "a square", "the gradient"];
+
+/// Checks a diagnosis: the operator that made the first number that is not finite, the image that it came from, and what was 0.
+pub fn nan_origin(answer: fn() -> (&'static str, usize, &'static str)) -> Verdict {
     timed("nan_origin", move || {
-        let (operator, image) = ask("", answer)?;
-        let what = format!("you say {operator}, image {image}");
+        let (operator, image, zero) = ask("", answer)?;
+        let what = format!("you say {operator}, image {image}, and {zero} was 0");
         if !OPERATORS.contains(&operator) {
             return wrong(what, "name one of the operators as the report writes it");
         }
@@ -155,8 +158,13 @@ pub fn nan_origin(answer: fn() -> (&'static str, usize)) -> Verdict {
         if image != 6 {
             return wrong(what, "this image's numbers are finite wherever the report looks");
         }
+        if !ZEROS.contains(&zero) {
+            return wrong(what, "name one of the three things that may be 0 as the text writes it");
+        }
         let hint = match operator {
-            "division" => return Ok(()),
+            "division" if zero == "a square" => return Ok(()),
+            "division" if zero == "the input" => "what would the operator's result be then? The report says what it was",
+            "division" => "nothing is wrong with a gradient of 0 as long as the slope it meets is finite: what is the slope?",
             "length" | "linear" => {
                 "the gradient that arrives there is not finite already: something above handed it down"
             }
@@ -309,16 +317,19 @@ mod tests {
 
     #[test]
     fn a_diagnosis_needs_operator_and_image() {
-        assert!(nan_origin(|| ("division", 6)).passed());
-        told(nan_origin(|| ("division", 5)), "finite wherever");
-        told(nan_origin(|| ("length", 6)), "not finite already");
-        told(nan_origin(|| ("linear", 6)), "not finite already");
-        told(nan_origin(|| ("logarithm", 6)), "what arrives there is finite");
-        told(nan_origin(|| ("exponential", 6)), "what arrives there is finite");
-        told(nan_origin(|| ("square root", 6)), "as the report writes it");
+        assert!(nan_origin(|| ("division", 6, "a square")).passed());
+        told(nan_origin(|| ("division", 6, "the input")), "result be then");
+        told(nan_origin(|| ("division", 6, "the gradient")), "what is the slope");
+        told(nan_origin(|| ("division", 6, "the length")), "as the text writes it");
+        told(nan_origin(|| ("division", 5, "a square")), "finite wherever");
+        told(nan_origin(|| ("length", 6, "a square")), "not finite already");
+        told(nan_origin(|| ("linear", 6, "a square")), "not finite already");
+        told(nan_origin(|| ("logarithm", 6, "a square")), "what arrives there is finite");
+        told(nan_origin(|| ("exponential", 6, "a square")), "what arrives there is finite");
+        told(nan_origin(|| ("square root", 6, "a square")), "as the report writes it");
         // Cheats: the answer of the lesson's own example; all names at once.
-        told(nan_origin(|| ("squares", 1)), "as the report writes it");
-        told(nan_origin(|| ("linear length division exponential sum logarithm", 6)), "as the report writes it");
+        told(nan_origin(|| ("squares", 1, "a square")), "as the report writes it");
+        told(nan_origin(|| ("linear length division exponential sum logarithm", 6, "a square")), "as the report writes it");
     }
 
     #[test]
