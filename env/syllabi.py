@@ -140,19 +140,19 @@ PARTS = {
     "17b": Part(("The same idea on tensor cores", "least_side"), ("wide_softmax", "diagnose_rows", "K4", "K5")),
     "20": Part(("Log, and raise an alarm", "A loader beside the training", "enough_images"), ("adamw", "resume_run")),
     "20a": Part(
-        ("The same step on a GPU", "Which operator made the NaN", "conv2_products"),
+        ("The same step on a GPU", "Which operator made the NaN", "bytes_well_used"),
         ("conv_gradient", "nan_origin", "L3"),
-        "reads where a step's time goes, and counts the multiply-adds that its largest layer needs",
-        ("conv2_products",),
+        "reads where a step's time goes, and counts the multiply-adds that a byte of its largest weight serves",
+        ("bytes_well_used",),
     ),
     "21": Part(
         ("Out of memory, for real", "sixteen_bit_gpu"), ("step_memory", "choose_algorithms", "diagnose_growth", "L1", "L2")
     ),
     "22": Part(
         ("Stop, go on", "A whole run"),
-        ("bigram", "training_hours", "diagnose_long_text"),
-        "computes from parameters, tokens and utilisation how long a training takes",
-        ("training_hours",),
+        ("bigram", "model_of_a_day", "diagnose_long_text"),
+        "computes from hours and utilisation how large a model a GPU can train",
+        ("model_of_a_day",),
     ),
     "22a": Part(("Why so little", "The same step without candle"), ("cross_entropy", "sequences_that_fit")),
     "30": Part(

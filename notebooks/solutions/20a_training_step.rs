@@ -22,9 +22,10 @@ fn nan_origin() -> (&'static str, usize, &'static str) {
     ("division", 6, "a square")
 }
 
-// exercise: conv2_products
-// An output sums 3 × 3 × 32 products; there are 24 × 24 × 64 outputs. The gradient with respect to the weights and the
-// one with respect to the input are products of the same size each.
-fn conv2_products() -> u64 {
-    3 * (24 * 24 * 64) * (3 * 3 * 32)
+// exercise: bytes_well_used
+// Each number of the weight is multiplied once for each image in each of the three products (forward, the gradient with respect to
+// the input, its own gradient), and moves three times: read twice, and its gradient written, 4 bytes each time. 9216 × 128 cancels:
+// 3 · 32 ÷ (3 · 4) = 8, in proportion to the images.
+fn bytes_well_used() -> (f64, u64) {
+    (3.0 * 32.0 / (3.0 * 4.0), 4 * 100)
 }

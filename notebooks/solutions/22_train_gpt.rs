@@ -16,9 +16,10 @@ fn bigram(train: &[u32], held_out: &[u32], vocab: usize, strength: f64) -> f64 {
     held_out.windows(2).map(cost).sum::<f64>() / (held_out.len() - 1) as f64
 }
 
-// exercise: training_hours
-// 6 · 124e6 · 2.5e9 = 1.86e18 operations, at 0.4 · 989e12 a second: 4,702 s.
-let my_hours: Option<f64> = Some(6.0 * 124e6 * 2.5e9 / (0.4 * 989e12) / 3600.0);
+// exercise: model_of_a_day
+// A day has 0.4 · 989e12 · 86,400 operations. P parameters and 20 P tokens need 6 · P · 20 P = 120 P² of them, so P is a root:
+// a hundred times the hours make a model ten times as large.
+let my_model: Option<f64> = Some((0.4 * 989e12 * 86_400.0 / 120.0f64).sqrt());
 
 // exercise: diagnose_long_text
 // 4 bytes from position 0 on and 4 from position 56 on are equally long, and cost different amounts: it is the place. Pieces that always begin

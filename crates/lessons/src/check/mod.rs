@@ -20,9 +20,9 @@
 //! | 17a | [`transpose`], [`particle_sectors`], [`diagnose_count`] |
 //! | 17b | [`wide_softmax`], [`least_side`], [`diagnose_rows`] |
 //! | 20 | [`adamw`], [`enough_images`], [`resume_run`] |
-//! | 20a | [`conv_gradient`], [`nan_origin`], [`conv2_products`] |
+//! | 20a | [`conv_gradient`], [`nan_origin`], [`bytes_well_used`] |
 //! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`], [`diagnose_growth`] |
-//! | 22 | [`bigram`], [`training_hours`], [`diagnose_long_text`] |
+//! | 22 | [`bigram`], [`model_of_a_day`], [`diagnose_long_text`] |
 //! | 22a | [`cross_entropy`], [`sequences_that_fit`] |
 //! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`], [`diagnose_leak`] |
 //! | 31a | [`one_pass`], [`tile_loop`], [`causal_tiles`], [`queries_per_block`] |
@@ -160,8 +160,8 @@ pub use sparsity::{
 pub use table::{group_by_zone, keep_fares, pass_bytes, triangle_bytes};
 pub use tiles::{RowFault, RowReport, diagnose_rows, least_side, revealed_rows, row_report, wide_softmax};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
-pub use train_gpt::{TrainFault, cross_entropy, diagnose_long_text, training_hours};
-pub use training::{adamw, conv_gradient, conv2_products, enough_images, nan_origin};
+pub use train_gpt::{TrainFault, cross_entropy, diagnose_long_text, model_of_a_day};
+pub use training::{adamw, bytes_well_used, conv_gradient, enough_images, nan_origin};
 pub use training_memory::{
     AlgoPerf, ChooseAlgorithms, StepMemoryFormula, choose_algorithms, sixteen_bit_gpu, step_memory,
 };

@@ -205,29 +205,34 @@ fn mistake_hint(error: &Error) -> &'static str {
     }
 }
 
-/// Parameters, tokens, the GPU's peak and the share of it that is reached in the question on paper.
-const PARAMETERS: f64 = 124e6;
-const TOKENS: f64 = 2.5e9;
+/// The GPU's peak, the share of it that is reached, the seconds and the tokens for each parameter in the question on paper.
 const PEAK: f64 = 989e12;
 const UTILISATION: f64 = 0.4;
+const DAY: f64 = 86_400.0;
+const TOKENS_EACH: f64 = 20.0;
 
-/// On paper: a model of 124 million parameters learns from 2.5 billion tokens, on a GPU with 989 TFLOP/s at a model FLOP
-/// utilisation of 40 percent. How many hours?
-pub fn training_hours(answer: Option<f64>) -> Verdict {
-    let hours = |operations: f64, rate: f64| operations * PARAMETERS * TOKENS / rate / 3600.0;
-    let right = hours(6.0, UTILISATION * PEAK);
+/// On paper: a GPU with 989 TFLOP/s trains for 24 hours at a model FLOP utilisation of 40 percent. How many parameters has the
+/// model that reads twenty tokens for each of them in that time?
+pub fn model_of_a_day(answer: Option<f64>) -> Verdict {
+    // 6 · P · (20 · P) operations.
+    let parameters = |each: f64, operations: f64| (operations / (each * TOKENS_EACH)).sqrt();
+    let operations = UTILISATION * PEAK * DAY;
+    let right = parameters(6.0, operations);
     let slips = [
-        (hours(2.0, UTILISATION * PEAK), "that is the forward pass alone"),
-        (hours(3.0, UTILISATION * PEAK), "a multiply-add is two operations"),
-        (hours(4.0, UTILISATION * PEAK), "the backward pass has two products for each one of the forward pass"),
-        (hours(6.0, PEAK), "at the peak: how much of it does this run reach?"),
-        (hours(6.0, PEAK) * UTILISATION, "a lower utilisation takes longer"),
-        (right * 60.0, "in hours, please: these are minutes"),
-        (right * 3600.0, "in hours, please: these are seconds"),
-        (right / 24.0, "in hours, please: these are days"),
+        (right * right, "the parameters stand in this twice: the tokens grow with them"),
+        (operations / 6.0, "that is parameters times tokens: how many tokens has each parameter?"),
+        (parameters(2.0, operations), "that is the forward pass alone"),
+        (parameters(3.0, operations), "a multiply-add is two operations"),
+        (parameters(4.0, operations), "the backward pass has two products for each one of the forward pass"),
+        (parameters(6.0, operations / UTILISATION), "at the peak: how much of it does this run reach?"),
+        (parameters(6.0, operations / DAY * 3600.0), "that is one hour"),
+        (parameters(6.0, operations / 60.0), "a day has 86,400 seconds"),
+        (parameters(6.0, operations) * TOKENS_EACH, "these are the tokens"),
+        (right / 1e6, "as a number, please: these are millions"),
+        ((operations / 6.0).sqrt(), "that is one token for each parameter"),
     ];
-    let start = "how many operations does one token cost, for each parameter, in both passes?";
-    number("training_hours", answer, right * 0.98..=right * 1.02, &slips, start)
+    let start = "how many operations has the day? And how many does a model of P parameters need for twenty tokens a parameter?";
+    number("model_of_a_day", answer, right * 0.98..=right * 1.02, &slips, start)
 }
 
 /// What may be wrong with a training run.
@@ -429,24 +434,27 @@ mod tests {
     }
 
     #[test]
-    fn the_hours_are_worked_out() {
-        let right = 6.0 * 124e6 * 2.5e9 / (0.4 * 989e12) / 3600.0;
-        assert!(training_hours(Some(right)).passed() && training_hours(Some(1.3)).passed());
+    fn the_model_of_a_day_is_worked_out() {
+        let operations = 0.4 * 989e12 * 86_400.0;
+        let right = f64::sqrt(operations / 120.0);
+        assert!(model_of_a_day(Some(right)).passed() && model_of_a_day(Some(534e6)).passed());
         for (answer, said) in [
             (None, "no number yet"),
-            (Some(right / 3.0), "the forward pass alone"),
-            (Some(right / 2.0), "a multiply-add is two"),
-            (Some(right * 4.0 / 6.0), "two products for each"),
-            (Some(right * 0.4), "at the peak"),
-            (Some(right * 0.16), "takes longer"),
-            (Some(right * 60.0), "these are minutes"),
-            (Some(right * 3600.0), "these are seconds"),
-            (Some(right / 24.0), "these are days"),
-            (Some(10.0), "how many operations"),
+            (Some(right * right), "stand in this twice"),
+            (Some(operations / 6.0), "how many tokens has each"),
+            (Some(right * 3f64.sqrt()), "the forward pass alone"),
+            (Some(right * 2f64.sqrt()), "a multiply-add is two"),
+            (Some(right * 1.5f64.sqrt()), "two products for each"),
+            (Some(right / 0.4f64.sqrt()), "at the peak"),
+            (Some(right / 24f64.sqrt()), "that is one hour"),
+            (Some(right * 20.0), "these are the tokens"),
+            (Some(right / 1e6), "these are millions"),
+            (Some(right * 20f64.sqrt()), "one token for each"),
+            (Some(1e3), "how many operations"),
             (Some(f64::NAN), "is no answer"),
             (Some(0.0), "is no answer"),
         ] {
-            let text = training_hours(answer).text();
+            let text = model_of_a_day(answer).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
         }
     }

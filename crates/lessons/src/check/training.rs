@@ -163,8 +163,12 @@ pub fn nan_origin(answer: fn() -> (&'static str, usize, &'static str)) -> Verdic
         }
         let hint = match operator {
             "division" if zero == "a square" => return Ok(()),
-            "division" if zero == "the input" => "what would the operator's result be then? The report says what it was",
-            "division" => "nothing is wrong with a gradient of 0 as long as the slope it meets is finite: what is the slope?",
+            "division" if zero == "the input" => {
+                "what would the operator's result be then? The report says what it was"
+            }
+            "division" => {
+                "nothing is wrong with a gradient of 0 as long as the slope it meets is finite: what is the slope?"
+            }
             "length" | "linear" => {
                 "the gradient that arrives there is not finite already: something above handed it down"
             }
@@ -174,34 +178,45 @@ pub fn nan_origin(answer: fn() -> (&'static str, usize, &'static str)) -> Verdic
     })
 }
 
-/// Checks the number of multiply-adds that a training step spends on the second convolution for one image.
-pub fn conv2_products(answer: fn() -> u64) -> Verdict {
-    timed("conv2_products", move || {
-        let given = ask("", answer)?;
-        let (outputs, each) = (24 * 24 * 64u64, 9 * 32u64);
-        let forward = outputs * each;
-        let right = 3 * forward;
-        let hint = match given {
-            given if given == right => return Ok(()),
-            given if given == forward => "that is one pass: what does a training step compute beside the result?",
-            given if given == 2 * forward => {
-                "two of the three are there, or operations in place of multiply-adds: count a multiplication with its addition once"
-            }
-            given if given == 2 * right => "a multiplication with its addition counts once here",
-            given if given == 128 * right || given == 64 * right => "for one image, not for a batch",
-            given if given == 3 * 26 * 26 * 64 * each => "windows of 3 × 3 fit into a row of 26 fewer than 26 times",
-            given if given == 3 * outputs * 9 || given == outputs * 9 => {
-                "each output channel sums over all input channels"
-            }
-            given if given == 3 * outputs * 32 || given == outputs * 32 => {
-                "each output sums over a whole window, not one pixel"
-            }
-            given if given == right + 3 * outputs => "the bias is an addition, and no multiply-add of the convolution",
-            _ => {
-                "first one output: how many products does it sum? Then how many outputs, then how many such products a step"
-            }
+/// Images of the step in the first question of [`bytes_well_used`], and multiply-adds a byte in the second.
+const FEW_IMAGES: f64 = 32.0;
+const WANTED: f64 = 100.0;
+
+/// How many multiply-adds a training step makes for each byte of the first linear layer's weight that it reads or writes (two
+/// reads and one gradient, in f32), with 32 images; and how many images make it 100.
+pub fn bytes_well_used(answer: fn() -> (f64, u64)) -> Verdict {
+    timed("bytes_well_used", move || {
+        let (per_byte, images) = ask("", answer)?;
+        let what = format!("you say {per_byte} multiply-adds a byte, and {images} images");
+        // Three products of 32 multiply-adds for each number of the weight, and three passes of 4 bytes over it.
+        let right = 3.0 * FEW_IMAGES / (3.0 * 4.0);
+        let near = |wanted: f64| (per_byte - wanted).abs() <= 1e-6 * wanted;
+        let hint = match () {
+            () if near(right) => None,
+            () if near(4.0 * right) => Some("that is for each number of the weight: how many bytes has one?"),
+            () if near(2.0 * right) => Some("a multiplication with its addition counts once"),
+            () if near(3.0 * right) => Some("three products, but the bytes of one pass over the weight only"),
+            () if near(right / 3.0) => Some("three passes over the weight, but the multiply-adds of one product only"),
+            () if near(1.0 / right) => Some("multiply-adds divided by bytes"),
+            () if near(right / FEW_IMAGES) => Some("that is one image: each of the 32 meets the same weight"),
+            () => Some(
+                "take one number of the weight: how often is it multiplied in the three products, and how many bytes move for it?",
+            ),
         };
-        wrong(format!("you say {given}"), hint)
+        if let Some(hint) = hint {
+            return wrong(what, hint);
+        }
+        let enough = (WANTED / right * FEW_IMAGES) as u64;
+        match images {
+            images if images == enough => Ok(()),
+            images if images == WANTED as u64 => {
+                wrong(what, "so many images give so many multiply-adds for each number: how many bytes has one?")
+            }
+            images if images == enough / 3 || images == 3 * enough => {
+                wrong(what, "the three products need a pass over the weight each")
+            }
+            _ => wrong(what, "the first answer is right: how does it grow with the images?"),
+        }
     })
 }
 
@@ -329,23 +344,28 @@ mod tests {
         told(nan_origin(|| ("square root", 6, "a square")), "as the report writes it");
         // Cheats: the answer of the lesson's own example; all names at once.
         told(nan_origin(|| ("squares", 1, "a square")), "as the report writes it");
-        told(nan_origin(|| ("linear length division exponential sum logarithm", 6, "a square")), "as the report writes it");
+        told(
+            nan_origin(|| ("linear length division exponential sum logarithm", 6, "a square")),
+            "as the report writes it",
+        );
     }
 
     #[test]
-    fn products_on_paper_and_each_mistake() {
-        const FORWARD: u64 = 24 * 24 * 64 * 9 * 32;
-        assert!(conv2_products(|| 3 * FORWARD).passed());
-        told(conv2_products(|| FORWARD), "that is one pass");
-        told(conv2_products(|| 2 * FORWARD), "two of the three");
-        told(conv2_products(|| 6 * FORWARD), "counts once");
-        told(conv2_products(|| 128 * 3 * FORWARD), "for one image");
-        told(conv2_products(|| 3 * 26 * 26 * 64 * 9 * 32), "fewer than 26");
-        told(conv2_products(|| 3 * 24 * 24 * 64 * 9), "all input channels");
-        told(conv2_products(|| 3 * 24 * 24 * 64 * 32), "whole window");
-        // Cheats: nothing, and as much as there is.
-        told(conv2_products(|| 0), "first one output");
-        told(conv2_products(|| u64::MAX), "first one output");
+    fn bytes_on_paper_and_each_mistake() {
+        assert!(bytes_well_used(|| (8.0, 400)).passed());
+        told(bytes_well_used(|| (32.0, 400)), "how many bytes has one");
+        told(bytes_well_used(|| (16.0, 400)), "counts once");
+        told(bytes_well_used(|| (24.0, 400)), "the bytes of one pass");
+        told(bytes_well_used(|| (8.0 / 3.0, 400)), "of one product only");
+        told(bytes_well_used(|| (0.125, 400)), "divided by bytes");
+        told(bytes_well_used(|| (0.25, 400)), "that is one image");
+        told(bytes_well_used(|| (8.0, 100)), "for each number");
+        told(bytes_well_used(|| (8.0, 1200)), "a pass over the weight each");
+        told(bytes_well_used(|| (8.0, 399)), "how does it grow");
+        // Cheats: nothing, and what compares with nothing.
+        told(bytes_well_used(|| (0.0, 0)), "take one number");
+        told(bytes_well_used(|| (f64::NAN, 400)), "take one number");
+        told(bytes_well_used(|| (8.0, u64::MAX)), "how does it grow");
     }
 
     /// AdamW with one thing changed.
