@@ -231,7 +231,7 @@ pub fn model_of_a_day(answer: Option<f64>) -> Verdict {
         (right / 1e6, "as a number, please: these are millions"),
         ((operations / 6.0).sqrt(), "that is one token for each parameter"),
     ];
-    let start = "how many operations has the day? And how many does a model of P parameters need for twenty tokens a parameter?";
+    let start = "how many operations has the day? And how many does a model of P parameters need for twenty tokens per parameter?";
     number("model_of_a_day", answer, right * 0.98..=right * 1.02, &slips, start)
 }
 

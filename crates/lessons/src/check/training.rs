@@ -178,7 +178,7 @@ pub fn nan_origin(answer: fn() -> (&'static str, usize, &'static str)) -> Verdic
     })
 }
 
-/// Images of the step in the first question of [`bytes_well_used`], and multiply-adds a byte in the second.
+/// Images of the step in the first question of [`bytes_well_used`], and multiply-adds per byte in the second.
 const FEW_IMAGES: f64 = 32.0;
 const WANTED: f64 = 100.0;
 
@@ -187,7 +187,7 @@ const WANTED: f64 = 100.0;
 pub fn bytes_well_used(answer: fn() -> (f64, u64)) -> Verdict {
     timed("bytes_well_used", move || {
         let (per_byte, images) = ask("", answer)?;
-        let what = format!("you say {per_byte} multiply-adds a byte, and {images} images");
+        let what = format!("you say {per_byte} multiply-adds per byte, and {images} images");
         // Three products of 32 multiply-adds for each number of the weight, and three passes of 4 bytes over it.
         let right = 3.0 * FEW_IMAGES / (3.0 * 4.0);
         let near = |wanted: f64| (per_byte - wanted).abs() <= 1e-6 * wanted;
