@@ -120,7 +120,7 @@ pub fn conv_gradient(answer: fn(x: &[f64], to_y: &[f64], side: usize) -> [f64; 9
                 } else if same(turned) {
                     "rows and columns of the weights are exchanged"
                 } else if same(to_y.iter().sum()) {
-                    "this is the gradient of a bias: what is each output's derivative by this weight?"
+                    "this is the gradient of a bias: what is the derivative of each output with respect to this weight?"
                 } else if same(-expected) {
                     "the sign is wrong: this is the gradient, not the step against it"
                 } else if given == given.map(|_| given[0]) {
