@@ -45,6 +45,11 @@ fn my_floor(it: check::Decode) -> f64 {
 // A key and a value · layers · heads of K and V · head dimension · bytes · tokens · texts.
 let my_cache_gigabytes: Option<f64> = Some((2 * 32 * 8 * 128 * 2 * 8192_u64 * 8) as f64 / 1e9);
 
+// exercise: step_remedies
+// The host sets the pace: fewer bytes change nothing, half the launches halve its time. With a graph the device sets it, and
+// then bytes count: of 0.9 ms, 0.6 become 0.3.
+let my_step_ms: [Option<f64>; 4] = [Some(4.3), Some(2.2), Some(0.9), Some(0.6)];
+
 // exercise: diagnose_serving
 // Whatever the neighbour, the result is right where the earlier text was the shorter one. Else places 300 to 1,199 of the slot still
 // hold its keys, and all 1,200 places are attended to.

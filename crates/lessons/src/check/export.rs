@@ -1,10 +1,12 @@
 //! Exercises of lesson 42.
 
 use super::Verdict;
-use super::verdict::{ask, timed, verdict, wrong};
+use super::on_paper::part;
+use super::verdict::{Check, ask, timed, verdict, wrong};
 use gpulab::error::Result;
 use gpulab_onnx::export::Onnx;
 use gpulab_onnx::export::quantize::{Activations, QuantParams, ValueRange};
+use gpulab_onnx::runtime::{ExecutionProvider, OnnxModel, OnnxTensor};
 
 /// Checks a function that gives the step and the zero point of a value in 0 … 255 from the smallest and the largest number that
 /// was seen of it. 0 must stay exactly 0, whatever was seen.
@@ -147,8 +149,9 @@ pub fn slow_model(model8: &Onnx) -> Result<Onnx> {
     model8.with_blocks(ODD)
 }
 
-/// Checks the answer: the layer that ONNX Runtime computes in f32, and the operator that unpacks its weight in each call.
-pub fn left_in_f32(layer: &str, operator: &str) -> Verdict {
+/// Checks the answer: the layer that ONNX Runtime computes in f32, the operator that unpacks its weight in each call, and how many
+/// bytes that operator writes each time.
+pub fn left_in_f32(layer: &str, operator: &str, written: Option<f64>) -> Verdict {
     verdict("left_in_f32", || {
         if layer.is_empty() && operator.is_empty() {
             return wrong("no layer is named yet", "profile both files at batch 1: which rows has only one of them?");
@@ -162,7 +165,21 @@ pub fn left_in_f32(layer: &str, operator: &str) -> Verdict {
             return wrong(format!("`{layer}` is computed by the same operator in both files"), hint);
         }
         match operator {
-            "DequantizeLinear" => Ok(()),
+            "DequantizeLinear" => {
+                let numbers = 9216.0 * 128.0;
+                part(
+                    "bytes written",
+                    written,
+                    0.999 * 4.0 * numbers..=1.001 * 4.0 * numbers,
+                    &[
+                        (numbers, "so many bytes are read, one for each weight; what is written is in f32"),
+                        (5.0 * numbers, "a byte of each weight is read; how many are written?"),
+                        (2.0 * numbers, "a number in f32 has 4 bytes"),
+                    ],
+                    "how many weights has this layer (section 2), and what does the operator make of each?",
+                )
+                .map(|_| ())
+            }
             "QuantizeLinear" => wrong(
                 "`QuantizeLinear` makes integers of floats, and both files round the values between layers so",
                 "the weight is stored as integers, and a product in f32 takes floats",
@@ -173,6 +190,76 @@ pub fn left_in_f32(layer: &str, operator: &str) -> Verdict {
             ),
         }
     })
+}
+
+/// Inputs and outputs of the layer that [`own_graph`] asks for.
+const INPUTS: usize = 6;
+const OUTPUTS: usize = 4;
+
+/// Checks a function that makes a file of one layer and its softmax: `x` [batch, 6] goes in, `probabilities` [batch, 4] come out.
+/// The weight has a row for each output, as candle keeps it. ONNX Runtime runs the file with batches of several lengths.
+pub fn own_graph(answer: fn(&[f32], &[f32]) -> Result<Onnx>) -> Verdict {
+    timed("own_graph", move || {
+        let numbers =
+            |count: usize, step: usize| (0..count).map(|i| ((i * step + 3) % 11) as f32 / 4.0 - 1.2).collect();
+        let (weight, bias): (Vec<f32>, Vec<f32>) = (numbers(OUTPUTS * INPUTS, 7), numbers(OUTPUTS, 5));
+        let file = std::env::temp_dir().join(format!("gpulab-own-graph-{}.onnx", std::process::id()));
+        ask("", || answer(&weight, &bias))??.write(&file)?;
+        let opened = OnnxModel::open(&file, ExecutionProvider::Cpu);
+        // The session has read it.
+        let _ = std::fs::remove_file(&file);
+        let mut model = opened?;
+        let names = |ports: &[gpulab_onnx::export::ValueInfo]| -> Vec<String> {
+            ports.iter().map(|port| port.name.clone()).collect()
+        };
+        let (inputs, outputs) = (names(model.inputs()), names(model.outputs()));
+        if inputs != ["x"] || outputs != ["probabilities"] {
+            let what = format!("the file takes {inputs:?} and gives {outputs:?}");
+            return wrong(what, "one input named `x`, one output named `probabilities`: an output has its node's name");
+        }
+        [1, 3, 8].into_iter().try_for_each(|batch| gives_probabilities(&mut model, batch, &weight, &bias))
+    })
+}
+
+fn gives_probabilities(model: &mut OnnxModel, batch: usize, weight: &[f32], bias: &[f32]) -> Check {
+    let x: Vec<f32> = (0..batch * INPUTS).map(|i| ((i * 5 + 2) % 13) as f32 / 5.0 - 1.0).collect();
+    let given = match model.run(&[("x", &OnnxTensor::new(&[batch, INPUTS], x.clone())?)]) {
+        Ok(values) => values[0].1.f32s()?.to_vec(),
+        Err(error) => {
+            return wrong(
+                format!("a batch of {batch}: {error}"),
+                "an axis that may have any length has a name, such as `batch`",
+            );
+        }
+    };
+    let logit = |text: usize, out: usize, at: &dyn Fn(usize, usize) -> usize| {
+        (0..INPUTS).map(|k| x[text * INPUTS + k] * weight[at(out, k)]).sum::<f32>() + bias[out]
+    };
+    let by_row = |out: usize, k: usize| out * INPUTS + k;
+    let softmax = |logits: Vec<f32>| -> Vec<f32> {
+        let sum: f32 = logits.iter().map(|x| x.exp()).sum();
+        logits.iter().map(|x| x.exp() / sum).collect()
+    };
+    let rows = |at: &dyn Fn(usize, usize) -> usize| -> Vec<f32> {
+        (0..batch).flat_map(|text| softmax((0..OUTPUTS).map(|out| logit(text, out, at)).collect())).collect()
+    };
+    let near =
+        |wanted: &[f32]| given.len() == wanted.len() && given.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-4);
+    let right = rows(&by_row);
+    if near(&right) {
+        return Ok(());
+    }
+    let what =
+        format!("a batch of {batch}: you give {:.3?}, and {:.3?} is right", &given[..given.len().min(4)], &right[..4]);
+    let sums = given.chunks(OUTPUTS).map(|row| row.iter().sum::<f32>()).collect::<Vec<_>>();
+    let hint = if near(&rows(&|out, k| k * OUTPUTS + out)) {
+        "the weight's numbers lie row after row, a row for each output: its shape is [4, 6]"
+    } else if sums.iter().any(|sum| (sum - 1.0).abs() > 1e-3) {
+        "the probabilities of a row do not add up to 1: along which axis does the softmax go, and is there one?"
+    } else {
+        "x · Wᵀ + b, then softmax: `Gemm` with `transB` 1, or `Transpose`, `MatMul` and `Add`"
+    };
+    wrong(what, hint)
 }
 
 /// Checks a number found on paper: the bytes of keys and values that cross between host and GPU in one step of generating,
@@ -202,6 +289,7 @@ pub fn cache_bytes(answer: u64) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpulab_onnx::export::{Attribute, DataType, Dim, GraphBuilder};
 
     #[test]
     fn a_step_passes_and_each_mistake_is_named() {
@@ -289,7 +377,13 @@ mod tests {
 
     #[test]
     fn the_layer_in_f32_and_its_operator() {
-        assert!(left_in_f32("fc1", "DequantizeLinear").passed());
+        assert!(left_in_f32("fc1", "DequantizeLinear", Some(4_718_592.0)).passed());
+        for (written, part) in
+            [(None, "no number yet"), (Some(1_179_648.0), "is in f32"), (Some(7.0), "how many weights")]
+        {
+            let text = left_in_f32("fc1", "DequantizeLinear", written).text();
+            assert!(text.starts_with("NOT YET") && text.contains(part), "{written:?}: {text}");
+        }
         let wrong = [
             ("", "", "no layer is named yet"),
             ("conv2", "DequantizeLinear", "the same operator in both files"),
@@ -300,7 +394,7 @@ mod tests {
             ("fc1", "", "unpacks no weight"),
         ];
         for (layer, operator, part) in wrong {
-            let text = left_in_f32(layer, operator).text();
+            let text = left_in_f32(layer, operator, None).text();
             assert!(text.starts_with("NOT YET") && text.contains(part), "{layer}, {operator}: {text}");
         }
     }
@@ -320,6 +414,50 @@ mod tests {
         for (answer, part) in wrong {
             let text = cache_bytes(answer).text();
             assert!(text.starts_with("NOT YET") && text.contains(part), "{answer}: {text}");
+        }
+    }
+
+    /// The layer by `Gemm`, with what the cases below change.
+    fn layer(
+        weight: &[f32],
+        bias: &[f32],
+        shape: [usize; 2],
+        batch: Dim,
+        told: &[(&'static str, i64)],
+        last: &str,
+    ) -> Result<Onnx> {
+        let mut graph = GraphBuilder::new("a layer");
+        let x = graph.input("x", DataType::F32, &[batch.clone(), INPUTS.into()]);
+        let w = graph.weight("weight", &shape, weight);
+        let b = graph.weight("bias", &[OUTPUTS], bias);
+        let (softmax, gemm): (Vec<_>, Vec<_>) = told.iter().partition(|one| one.0 == "axis");
+        let attributes =
+            |of: &[&(&'static str, i64)]| of.iter().map(|one| (one.0, Attribute::Int(one.1))).collect::<Vec<_>>();
+        let logits = graph.node("logits", "Gemm", &[&x, &w, &b], &attributes(&gemm));
+        let out = graph.node(last, "Softmax", &[&logits], &attributes(&softmax));
+        graph.output(&out, DataType::F32, &[batch, OUTPUTS.into()]);
+        graph.finish()
+    }
+
+    #[test]
+    fn a_graph_of_one_s_own_passes_and_each_mistake_is_named() {
+        const ROWS: [(&str, i64); 2] = [("transB", 1), ("axis", -1)];
+        let right = own_graph(|w, b| layer(w, b, [OUTPUTS, INPUTS], "batch".into(), &ROWS, "probabilities"));
+        assert!(right.passed(), "{}", right.text());
+        type Answer = fn(&[f32], &[f32]) -> Result<Onnx>;
+        let wrong: [(Answer, &str); 5] = [
+            (|w, b| layer(w, b, [OUTPUTS, INPUTS], "batch".into(), &ROWS, "out"), "named `probabilities`"),
+            (|w, b| layer(w, b, [INPUTS, OUTPUTS], "batch".into(), &[("axis", -1)], "probabilities"), "row after row"),
+            (
+                |w, b| layer(w, b, [OUTPUTS, INPUTS], "batch".into(), &[("transB", 1), ("axis", 0)], "probabilities"),
+                "add up to 1",
+            ),
+            (|w, b| layer(w, b, [OUTPUTS, INPUTS], 1.into(), &ROWS, "probabilities"), "has a name"),
+            (|_, _| GraphBuilder::new("nothing").finish(), "NOT YET"),
+        ];
+        for (index, (answer, part)) in wrong.into_iter().enumerate() {
+            let text = own_graph(answer).text();
+            assert!(text.starts_with("NOT YET") && text.contains(part), "{index}: {text}");
         }
     }
 }

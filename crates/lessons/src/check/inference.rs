@@ -1,7 +1,7 @@
 //! Exercises of lesson 40.
 
-use super::on_paper::number;
-use super::verdict::{Check, ask, timed, wrong};
+use super::on_paper::{number, part};
+use super::verdict::{Check, ask, timed, verdict, wrong};
 use super::{Verdict, kernels};
 use gpulab::cpu::{AttentionShape, attention_inputs};
 use gpulab::error::Error;
@@ -309,6 +309,61 @@ pub fn cache_gigabytes(answer: Option<f64>) -> Verdict {
     )
 }
 
+/// Checks four times in ms that were worked out on paper. A step is queued after 4.2 ms and done after 4.3; its kernels keep the
+/// device busy for 0.9 ms, of which 0.6 ms are products that read weights as fast as memory delivers. How long it takes at best
+/// with half the bytes, with half the launches, as one graph that the host queues in 0.05 ms, and as a graph with half the bytes.
+pub fn step_remedies(answers: [Option<f64>; 4]) -> Verdict {
+    verdict("step_remedies", || {
+        let [bytes, launches, graph, both] = answers;
+        part(
+            "half the bytes",
+            bytes,
+            4.15..=4.35,
+            &[
+                (2.15, "the bytes take 0.6 ms of the device's time; what takes the other milliseconds?"),
+                (
+                    4.0,
+                    "the device has time to spare while the host queues: does a kernel that ends sooner end the step sooner?",
+                ),
+            ],
+            "what does the step wait for, all the time that the device is not busy?",
+        )?;
+        part(
+            "half the launches",
+            launches,
+            2.05..=2.25,
+            &[
+                (4.3, "who queues the launches, and what is this one busy with until then?"),
+                (0.9, "half as many launches still take the host half of its 4.2 ms"),
+            ],
+            "the host sets the pace: how long does it need for half of its work?",
+        )?;
+        part(
+            "a graph",
+            graph,
+            0.88..=1.0,
+            &[
+                (0.05, "the host is done then; is the device?"),
+                (0.15, "the host is done then; is the device?"),
+                (4.3, "the host queues all kernels at once, in 0.05 ms: what is left to wait for?"),
+            ],
+            "the host no longer sets the pace: who does, and for how long is it busy?",
+        )?;
+        part(
+            "a graph, and half the bytes",
+            both,
+            0.58..=0.7,
+            &[
+                (0.45, "not all of the 0.9 ms read weights"),
+                (0.9, "the device sets the pace now: which part of its time do bytes set?"),
+                (0.3, "the kernels that read no weights are still there"),
+            ],
+            "0.6 of the 0.9 ms are set by bytes",
+        )
+        .map(|_| ())
+    })
+}
+
 /// One step of decoding: a token more for each text of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decode {
@@ -587,6 +642,28 @@ mod tests {
         ] {
             let text = cache_gigabytes(answer).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn remedies_of_a_step_are_told_apart() {
+        let right = [4.3, 2.1, 0.9, 0.6];
+        assert!(step_remedies(right.map(Some)).passed() && step_remedies([4.2, 2.2, 0.95, 0.65].map(Some)).passed());
+        for (at, given, said) in [
+            (0, None, "no number yet"),
+            (0, Some(2.15), "other milliseconds"),
+            (0, Some(4.0), "time to spare"),
+            (1, Some(4.3), "who queues"),
+            (1, Some(0.9), "half of its 4.2 ms"),
+            (2, Some(0.05), "is the device"),
+            (3, Some(0.45), "not all of the 0.9 ms"),
+            (3, Some(0.9), "which part of its time"),
+            (3, Some(7.0), "set by bytes"),
+        ] {
+            let mut answers = right.map(Some);
+            answers[at] = given;
+            let text = step_remedies(answers).text();
+            assert!(text.starts_with("NOT YET") && text.contains(said), "{at}, {given:?}: {text}");
         }
     }
 

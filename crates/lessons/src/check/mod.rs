@@ -27,9 +27,9 @@
 //! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`], [`diagnose_leak`] |
 //! | 31a | [`one_pass`], [`tile_loop`], [`causal_tiles`], [`queries_per_block`] |
 //! | 31b | [`weigh`], [`merge_parts`], [`tensor_busy`], [`diagnose_traffic`] |
-//! | 40 | [`top_p`], [`decode_step`], [`token_floor`], [`cache_gigabytes`], [`diagnose_serving`] |
+//! | 40 | [`top_p`], [`decode_step`], [`token_floor`], [`cache_gigabytes`], [`step_remedies`], [`diagnose_serving`] |
 //! | 41 | [`pack_words`], [`scale_search`], [`quantized_matvec`], [`four_bit_gain`], [`diagnose_scales`] |
-//! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes` (feature `onnx`) |
+//! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes`, `own_graph` (feature `onnx`) |
 //! | 50 | [`lora_forward`], [`lora_merge`], [`qlora_memory`], [`diagnose_adapter`] |
 //! | 51 | [`spmv_warp`], [`break_even`], [`diagnose_sparse`] |
 //! | 51a | [`two_four`], [`two_four_bytes`], [`diagnose_places`] |
@@ -105,7 +105,7 @@ pub use compare::which_is_faster;
 pub use detection::{Candidate, Pairing, choose_device, fix_mismatch, will_it_run};
 pub use embedding::gather_four;
 #[cfg(feature = "onnx")]
-pub use export::{Served, cache_bytes, eight_bits, left_in_f32, slow_model, within_deadline};
+pub use export::{Served, cache_bytes, eight_bits, left_in_f32, own_graph, slow_model, within_deadline};
 pub use flash::{Part, causal_tiles, merge_parts, one_pass, queries_per_block, tensor_busy, tile_loop};
 pub use fusion::{log_sum_exp, swiglu};
 pub use gpt_step::sequences_that_fit;
@@ -113,7 +113,7 @@ pub use growth::{Growth, diagnose_growth};
 pub use hidden_total::{Excess, TotalReport, diagnose_total, revealed_total, total_report, total_us};
 pub use hopper::{Traffic, TrafficReport, diagnose_traffic, revealed_traffic, traffic_report, weigh};
 pub use idle::{Idle, IdleReport, diagnose_idle, idle_report, idle_spans, revealed_idle};
-pub use inference::{Decode, cache_gigabytes, decode_step, token_floor, top_p};
+pub use inference::{Decode, cache_gigabytes, decode_step, step_remedies, token_floor, top_p};
 pub use leak::{Leak, diagnose_leak, leaking_weights, revealed_leak};
 pub use lora::{
     AdapterFault, AdapterReport, AdapterShape, adapter_report, diagnose_adapter, lora_forward, lora_merge,

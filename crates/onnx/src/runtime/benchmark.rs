@@ -602,7 +602,8 @@ impl Benchmark {
             rows,
             text_columns: 0,
             notes: vec![format!(
-                "A call is waited for; inputs and outputs lie where it computes. Differs by: the largest difference of an \
+                "A call is waited for; inputs and outputs lie where it computes. The shortest median of each batch is marked. \
+                 Differs by: the largest difference of an \
                  output from the first implementation's, over the largest output. ONNX Runtime on the CPU: {} threads, \
                  which sleep between calls; candle's pool has as many.",
                 CpuThreads::all().count
@@ -625,7 +626,7 @@ impl Benchmark {
         };
         let open = self.entries.iter().filter(|entry| entry.nodes.is_some());
         let mut table = Table {
-            title: "Sessions, as ONNX Runtime tells of them".to_string(),
+            title: "Sessions, as ONNX Runtime reports them".to_string(),
             heads: ["who", "nodes", "engines", "opened ms", "again ms"].map(str::to_string).to_vec(),
             rows: open.map(row).collect(),
             text_columns: 2,
