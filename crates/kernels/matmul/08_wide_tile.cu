@@ -1,4 +1,4 @@
-// idea: a thread computes 8 × 16 elements, not 8 × 8: 6 reads of shared memory serve 128 multiply-adds, not 4 64.
+// idea: a thread computes 8 × 16 elements, not 8 × 8: 6 reads of shared memory serve 128 multiply-adds, where 4 served 64.
 // changed: shared memory is dynamic, as more than 48 KB must be; addresses move along k; c is written in fours.
 // constants: as before. TILE_K is a multiple of 8, THREADS of TILE_N ÷ 4; shared memory: STAGES · sizeof(Stage).
 constexpr int THREADS = TILE_M * TILE_N / (ROWS * COLUMNS);

@@ -129,7 +129,7 @@ __device__ void multiply(const float *a, const float *b, float *c, int m, int n,
             }
         }
     };
-    // The block with the ticket before began the tile, as the first thing it did.
+    // The block with the ticket before leaves its part of this tile first of all.
     if (first > 0 && threadIdx.x == 0) {
         while (stands[ticket - 1] == 0) {}
         __threadfence();
