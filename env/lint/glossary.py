@@ -1,7 +1,8 @@
 """The glossary, docs/glossary.md: each term in bold in a notebook has an entry, and each entry is used.
 
 An entry is a line `- **term**, **another name**: definition`, and behind it the lesson in which the term is first in bold
-(or, if it never is, first used). `python3 -m env.lint.glossary --write` computes that link, and puts the entries in order.
+(or, if it never is, the one that is named after it; or else the first that uses it, where naming another lesson is no use).
+`python3 -m env.lint.glossary --write` computes that link, and puts the entries in order.
 
 Bold is for terms, and italics are for emphasis. A term has at most three words, of letters; text in bold that ends a
 sentence, has a figure in it or begins a point of a list (`**Batch size.** …`) is none.
@@ -32,6 +33,8 @@ ENTRY = re.compile(
     r"^- (?P<names>\*\*[^*]+\*\*(?:, \*\*[^*]+\*\*)*): (?P<text>.+?)(?: (?P<link>\[[^\]]+\]\([^)]+\.ipynb\)))?$"
 )
 BOLD = re.compile(r"\*\*(?P<bold>[^*\n]+(?:\n[^*\n]+)?)\*\*")
+# A link to a lesson: what it says is that lesson's name.
+TO_LESSON = re.compile(r"\[[^\]]+\]\([^)]+\.ipynb[^)]*\)")
 TERM = re.compile(r"[A-Za-zÀ-ÿ][\w'’-]*(?: [A-Za-zÀ-ÿ][\w'’-]*){0,2}")
 HEAD = "# Glossary"
 INTRO = """The field's terms as this course uses them, each with the lesson where it is first explained. Pictures of most of them are
@@ -93,21 +96,26 @@ class Uses:
         self.lessons = lessons
         self.bold = [{plain(text) for text, _ in bold(lesson)} for lesson in lessons]
         self.prose = [
-            "\n".join(quantities.prose(cell.source) for cell in lesson.notebook.cells if cell.cell_type == "markdown")
+            "\n".join(
+                quantities.prose(TO_LESSON.sub(" ", cell.source))
+                for cell in lesson.notebook.cells
+                if cell.cell_type == "markdown"
+            )
             for lesson in lessons
         ]
 
     def first(self, entry: Entry) -> Lesson | None:
-        """The first lesson with the term in bold, or else the first one that has it in its prose."""
+        """The first lesson with the term in bold, or else the one of that name, or else the first with it in its prose."""
         names = {plain(name) for name in entry.names}
         patterns = [_word(name) for name in entry.names]
         in_bold = (lesson for lesson, terms in zip(self.lessons, self.bold, strict=True) if names & terms)
+        named = (lesson for lesson in self.lessons if any(pattern.search(title(lesson)) for pattern in patterns))
         in_prose = (
             lesson
             for lesson, text in zip(self.lessons, self.prose, strict=True)
             if any(pattern.search(text) for pattern in patterns)
         )
-        return next(in_bold, None) or next(in_prose, None)
+        return next(in_bold, None) or next(named, None) or next(in_prose, None)
 
 
 def title(lesson: Lesson) -> str:

@@ -40,6 +40,16 @@ def test_entries_get_an_order_and_their_lesson():
     assert glossary.check([first, second], page) == []
 
 
+def test_where_a_term_is_nowhere_in_bold_the_lesson_of_that_name_explains_it():
+    entry = glossary.Entry(["flash attention"], "In one kernel.", "")
+    names = lesson("Next: [31 · Flash attention](31_flash.ipynb).", "12_a")
+    uses, named = lesson("Flash attention is fast.", "14_b"), lesson("In one kernel.", "31_flash")
+    assert glossary.Uses([names, uses]).first(entry) is uses
+    named.notebook.cells[0].source = "# 31 · Flash attention"
+    assert glossary.Uses([names, uses, named]).first(entry) is named
+    assert glossary.Uses([names]).first(entry) is None
+
+
 FAULTS = {
     "a term without an entry": ("Each **warp**, **block**, **bank**: a **wavefront**.", "**wavefront** has no entry"),
     "an entry that is not used": ("Each **warp** and **block**.", "no notebook uses **bank**"),
