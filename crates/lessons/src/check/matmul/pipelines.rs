@@ -142,7 +142,7 @@ pub fn wave_share(answer: Option<f64>) -> Verdict {
             100.0 * tiles / (waves * 132.0),
             &known,
             "percent",
-            "tiles ÷ (waves × blocks that are resident at a time)",
+            "how many tiles are there, those at the edges too, and how many blocks would full waves hold?",
         )
     })
 }

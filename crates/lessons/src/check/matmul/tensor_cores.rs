@@ -105,7 +105,8 @@ pub fn first_bank(answer: Option<u32>) -> Verdict {
         (0.0, "3 XOR 5 is no addition"),
         (184.0, "that is a word's number in the tile; banks repeat after 32"),
     ];
-    let hint = "the byte where it begins, ÷ 4, modulo 32";
+    let hint =
+        "at which byte of the tile does it begin? A bank holds 4 bytes, and after 32 banks comes the first again";
     verdict("first_bank", || on_paper(answer.map(f64::from), 24.0, &known, "", hint))
 }
 
