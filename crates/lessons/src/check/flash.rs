@@ -3,8 +3,8 @@
 
 use super::Verdict;
 use super::kernels::{self, shared_out};
-use super::on_paper::number;
-use super::verdict::{Check, ask, timed, wrong};
+use super::on_paper::{self, number};
+use super::verdict::{Check, ask, timed, verdict, wrong};
 use gpulab::cpu;
 use gpulab::cpu::{AttentionMask, AttentionRow, AttentionShape};
 use gpulab::error::Error;
@@ -316,30 +316,39 @@ pub fn queries_per_block(answer: Option<f64>) -> Verdict {
     )
 }
 
-/// Checks a number: the percent of the time that tensor cores of 8192 operations per cycle are busy where products and exponentials
-/// follow each other, for tiles of 128 × 64 scores and heads of 192 numbers.
-pub fn tensor_busy(answer: Option<f64>) -> Verdict {
+/// Checks two numbers for tensor cores of 8192 operations per cycle and tiles of 128 × 64 scores: the percent of the time that they
+/// are busy where products and exponentials follow each other, for heads of 192 numbers; and the head dimension from which on the
+/// exponentials of a tile fit beside the product with `v`, so that they could be busy all the time.
+pub fn tensor_busy(answer: Option<(f64, f64)>) -> Verdict {
     let share = |operations_a_score: f64, operations_a_cycle: f64| {
         let (products, exponentials) = (operations_a_score * 128.0 * 64.0 / operations_a_cycle, 128.0 * 64.0 / 16.0);
         100.0 * products / (products + exponentials)
     };
     let exact = share(4.0 * 192.0, 8192.0);
-    number(
-        "tensor_busy",
-        answer,
-        exact - 0.5..=exact + 0.5,
-        &[
-            (100.0 - exact, "that is the share of the exponentials"),
-            (exact / 100.0, "in percent, please"),
-            (
-                share(4.0 * 192.0, 4096.0),
-                "that is with 4096 operations per cycle: these tensor cores are twice as fast",
-            ),
-            (share(2.0 * 192.0, 8192.0), "there are two products, of 2 · d operations each for a score"),
-            (100.0, "one after the other: the tensor cores wait for the exponentials"),
-        ],
-        "cycles of the products: operations ÷ 8192. Cycles of the exponentials: scores ÷ 16. Then their shares",
-    )
+    let in_turn = [
+        (100.0 - exact, "that is the share of the exponentials"),
+        (exact / 100.0, "in percent, please"),
+        (share(4.0 * 192.0, 4096.0), "that is with 4096 operations per cycle: these tensor cores are twice as fast"),
+        (share(2.0 * 192.0, 8192.0), "there are two products, of 2 · d operations each for a score"),
+        (100.0, "one after the other: the tensor cores wait for the exponentials"),
+    ];
+    // The product with v takes 2 · d operations for a score, its exponential a sixteenth of a cycle.
+    let fits = 8192.0 / 16.0 / 2.0;
+    let overlapped = [
+        (
+            fits / 2.0,
+            "there both products together take as long as the exponentials; but which of them can run beside a tile's exponentials? (Or did you take 4096 operations per cycle?)",
+        ),
+        (fits * 2.0, "a multiply-add is two operations"),
+        (192.0, "at 192 the product with V is over before the exponentials are"),
+    ];
+    let start = "cycles of the products: operations ÷ 8192. Cycles of the exponentials: scores ÷ 16. Then their shares";
+    let draw = "draw it as in section 4: E stands beside O. For one score, how many cycles does each take?";
+    verdict("tensor_busy", || {
+        let (percent, head_dimension) = answer.unzip();
+        on_paper::part("one after the other", percent, exact - 0.5..=exact + 0.5, &in_turn, start)?;
+        on_paper::part("both at once", head_dimension, fits..=fits, &overlapped, draw).map(|_| ())
+    })
 }
 
 /// One query over some of the keys, as [`Part`] has it.
@@ -533,25 +542,39 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
             assert!(queries_per_block(Some(right)).passed(), "{right}");
         }
         for right in [60.0, 59.9] {
-            assert!(tensor_busy(Some(right)).passed(), "{right}");
+            assert!(tensor_busy(Some((right, 256.0))).passed(), "{right}");
         }
         type Number = fn(Option<f64>) -> Verdict;
-        let wrong: [(Number, Option<f64>, &str); 12] = [
+        let wrong: [(Number, Option<f64>, &str); 6] = [
             (queries_per_block, None, "no number yet"),
             (queries_per_block, Some(148.0), "two products"),
             (queries_per_block, Some(590.0), "two products"),
             (queries_per_block, Some(206.0), "an H200's"),
             (queries_per_block, Some(320.0), "fewest"),
             (queries_per_block, Some(64.0), "while a byte arrives"),
-            (tensor_busy, None, "no number yet"),
-            (tensor_busy, Some(40.0), "share of the exponentials"),
-            (tensor_busy, Some(75.0), "twice as fast"),
-            (tensor_busy, Some(42.9), "two products"),
-            (tensor_busy, Some(0.6), "in percent"),
-            (tensor_busy, Some(90.0), "cycles of the products"),
         ];
         for (check, answer, said) in wrong {
             let text = check(answer).text();
+            assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn tensor_cores_are_busy_by_both_numbers() {
+        let wrong = [
+            (None, "no number yet"),
+            (Some((40.0, 256.0)), "share of the exponentials"),
+            (Some((75.0, 256.0)), "twice as fast"),
+            (Some((42.9, 256.0)), "two products"),
+            (Some((0.6, 256.0)), "in percent"),
+            (Some((90.0, 256.0)), "cycles of the products"),
+            (Some((60.0, 128.0)), "which of them can run beside"),
+            (Some((60.0, 512.0)), "is two operations"),
+            (Some((60.0, 192.0)), "is over before"),
+            (Some((60.0, 300.0)), "E stands beside O"),
+        ];
+        for (answer, said) in wrong {
+            let text = tensor_busy(answer).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
         }
     }
