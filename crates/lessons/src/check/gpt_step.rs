@@ -1,8 +1,8 @@
-//! Exercise of lesson 22a: how many sequences of a training step have room in a GPU's memory.
+//! Exercises of lesson 22a: how many sequences of a training step have room in a GPU's memory, and what helps against a slow step.
 
 use super::Verdict;
 use super::on_paper::{Slip, part};
-use super::verdict::verdict;
+use super::verdict::{Check, verdict, wrong};
 
 /// The question's model: parameters, blocks, heads, width, vocabulary, tokens of a sequence. And the bytes that are free.
 const PARAMETERS: f64 = 124.4e6;
@@ -58,9 +58,158 @@ fn slips(need: f64) -> Vec<Slip> {
     ]
 }
 
+/// What helps against a slow step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cure {
+    /// The GPU waits for the host: submit the same kernels as one CUDA graph.
+    Graph,
+    /// Each kernel is as fast as memory: let one kernel do what a chain of them does.
+    Fuse,
+    /// A kernel takes many times as long as its bytes need: write it anew.
+    BetterKernel,
+}
+
+/// Kernels of one kind in a step: name, launches, ms of all of them, MB that one reads and writes.
+type Kind = (&'static str, u32, f64, f64);
+
+/// A step's ms, its kernels, and what there is to know of their arrays.
+struct Step {
+    ms: f64,
+    kinds: &'static [Kind],
+    arrays: &'static str,
+}
+
+/// GB/s of the question's memory, which a good kernel reaches.
+const MEMORY: f64 = 4000.0;
+const STEPS: [Step; 3] = [
+    Step {
+        ms: 19.8,
+        kinds: &[
+            ("products", 96, 11.2, 0.0),
+            ("scale", 12, 2.4, 800.0),
+            ("add", 12, 3.6, 1200.0),
+            ("tanh", 12, 2.4, 800.0),
+        ],
+        arrays: "tanh(0.5 · x + z), in three kernels; x, z and each result have 400 MB",
+    },
+    Step {
+        ms: 19.8,
+        kinds: &[("products", 480, 4.8, 0.0), ("scale", 600, 1.2, 6.0), ("add", 600, 1.4, 8.0)],
+        arrays: "0.5 · x + z, in two kernels; x and each result have 3 MB, z has 2 MB",
+    },
+    Step {
+        ms: 19.8,
+        kinds: &[("products", 96, 11.2, 0.0), ("softmax", 12, 8.4, 800.0)],
+        arrays: "softmax of a table of 400 MB, in one kernel, which reads and writes it once",
+    },
+];
+
+/// Three steps with their kernels, as lesson 22a prints such lists; all of them are made up.
+pub fn kernel_lists() -> String {
+    let kind = |&(name, launches, ms, mb): &Kind| {
+        let bytes = if mb > 0.0 { format!(", {mb:>5.0} MB moved by each") } else { String::new() };
+        format!("   {name:<10}{launches:>4} launches {ms:>6.1} ms{bytes}\n")
+    };
+    let step = |(at, step): (usize, &Step)| {
+        let kinds: String = step.kinds.iter().map(kind).collect();
+        format!("{}: the step takes {:.1} ms\n{kinds}   ({})\n", at + 1, step.ms, step.arrays)
+    };
+    STEPS.iter().enumerate().map(step).collect()
+}
+
+/// What helps each of [`kernel_lists`]' steps, and how many ms the step takes then at best, with all else as it is.
+pub fn step_cures(answer: [Option<(Cure, f64)>; 3]) -> Verdict {
+    verdict("step_cures", || {
+        for (at, given) in answer.into_iter().enumerate() {
+            let name = format!("step {}", at + 1);
+            let (ms, all) = (STEPS[at].ms, STEPS[at].kinds.iter().map(|kind| kind.2).sum::<f64>());
+            let others = all - STEPS[at].kinds[0].2;
+            let pass = |mb: f64| 12.0 * mb / MEMORY; // ms of twelve launches
+            let (cure, best, slips): (Cure, f64, Vec<Slip>) = match at {
+                0 => {
+                    let slips = vec![
+                        (ms - others, "the fused kernel reads and writes, too"),
+                        (ms - others + pass(800.0), "which arrays does the fused kernel read? z is one of them"),
+                        (
+                            ms - others + pass(400.0),
+                            "which arrays does the fused kernel read, and which does it write?",
+                        ),
+                    ];
+                    (Cure::Fuse, ms - others + pass(1200.0), slips)
+                }
+                1 => {
+                    let slips = vec![
+                        (ms - others, "those kernels stay; what goes is the time in which none runs"),
+                        (ms - all, "that is the time in which no kernel runs"),
+                        (STEPS[at].kinds[0].2, "the graph has the other kernels in it, too"),
+                    ];
+                    (Cure::Graph, all, slips)
+                }
+                _ => {
+                    let slips = vec![
+                        (ms - others, "the table is still read and written"),
+                        (ms - others + pass(400.0), "the table is read *and* written"),
+                    ];
+                    (Cure::BetterKernel, ms - others + pass(800.0), slips)
+                }
+            };
+            let given = given.map(|(named, ms)| named_right(&name, at, named, cure).map(|()| ms)).transpose()?;
+            let start =
+                "what stays as it is? Then: how long do the bytes take that the cure leaves, at the memory's speed?";
+            part(&name, given, best - 0.15..=best + 0.15, &slips, start)?;
+        }
+        Ok(())
+    })
+}
+
+/// Whether the cure is the right one for that step.
+fn named_right(name: &str, at: usize, given: Cure, right: Cure) -> Check<()> {
+    if given == right {
+        return Ok(());
+    }
+    let why = match (at, given) {
+        (1, _) => "add up the lines: what does the GPU do in the rest of the step?",
+        (_, Cure::Graph) => "add up the lines: how long does the GPU stand still, that a graph could save?",
+        (_, _) => "divide what a launch moves by its time: is that near the memory's speed, or far below it?",
+    };
+    wrong(format!("{name}: {given:?} is not what helps most"), why)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_gets_its_own_cure() {
+        let right = [Some((Cure::Fuse, 15.0)), Some((Cure::Graph, 7.4)), Some((Cure::BetterKernel, 13.8))];
+        assert!(step_cures(right).passed(), "{}", step_cures(right).text());
+        let with = |at: usize, cure: Cure, ms: f64| {
+            let mut answer = right;
+            answer[at] = Some((cure, ms));
+            answer
+        };
+        let wrong = [
+            ([None; 3], "step 1: no number yet"),
+            (with(0, Cure::Graph, 15.0), "stand still"),
+            (with(0, Cure::BetterKernel, 15.0), "near the memory's speed"),
+            (with(0, Cure::Fuse, 11.4), "reads and writes, too"),
+            (with(0, Cure::Fuse, 13.8), "z is one of them"),
+            (with(1, Cure::Fuse, 7.4), "in the rest of the step"),
+            (with(1, Cure::Graph, 17.2), "in which none runs"),
+            (with(1, Cure::Graph, 12.4), "in which no kernel runs"),
+            (with(2, Cure::Fuse, 13.8), "near the memory's speed"),
+            (with(2, Cure::BetterKernel, 11.4), "still read and written"),
+            (with(2, Cure::BetterKernel, 12.6), "*and*"),
+            // Cheats: one answer for all.
+            ([Some((Cure::Fuse, 15.0)); 3], "step 2"),
+        ];
+        for (answer, said) in wrong {
+            let verdict = step_cures(answer);
+            let all = format!("{} {}", verdict.text(), verdict.clone().hint().text());
+            assert!(!verdict.passed() && all.contains(said), "{answer:?}: {all}");
+        }
+        assert_eq!(kernel_lists().matches("the step takes").count(), 3);
+    }
 
     #[test]
     fn each_number_is_worked_out() {

@@ -23,7 +23,7 @@
 //! | 20a | [`conv_gradient`], [`nan_origin`], [`bytes_well_used`] |
 //! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`], [`diagnose_growth`] |
 //! | 22 | [`bigram`], [`model_of_a_day`], [`diagnose_long_text`] |
-//! | 22a | [`cross_entropy`], [`sequences_that_fit`] |
+//! | 22a | [`cross_entropy`], [`sequences_that_fit`], [`step_cures`] |
 //! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`], [`diagnose_leak`] |
 //! | 31a | [`one_pass`], [`tile_loop`], [`causal_tiles`], [`queries_per_block`] |
 //! | 31b | [`weigh`], [`merge_parts`], [`tensor_busy`], [`diagnose_traffic`] |
@@ -108,7 +108,7 @@ pub use embedding::gather_four;
 pub use export::{Served, cache_bytes, eight_bits, left_in_f32, own_graph, slow_model, within_deadline};
 pub use flash::{Part, causal_tiles, merge_parts, one_pass, queries_per_block, tensor_busy, tile_loop};
 pub use fusion::{log_sum_exp, swiglu};
-pub use gpt_step::sequences_that_fit;
+pub use gpt_step::{Cure, kernel_lists, sequences_that_fit, step_cures};
 pub use growth::{Growth, diagnose_growth};
 pub use hidden_total::{Excess, TotalReport, diagnose_total, revealed_total, total_report, total_us};
 pub use hopper::{Traffic, TrafficReport, diagnose_traffic, revealed_traffic, traffic_report, weigh};
