@@ -176,33 +176,41 @@ fn compressed(name: &str, dense: &[f32], columns: usize, compress: fn(&[f32], us
     Ok(())
 }
 
-/// On paper: a bf16 matrix of 8192 × 8192 as dense, and in CSR with bf16 values, 32-bit column indices and 32-bit starts. At which
-/// density (in percent) do both have as many bytes? And if each entry also fetches a sector of 32 bytes for its number of x?
+/// On paper: a matrix of 8192 × 8192 in 8 bits as dense, and in CSR with values of 8 bits, 32-bit column indices and 32-bit starts. At
+/// which density (in percent) do both have as many bytes? And if each entry also fetches a sector of 32 bytes for its number of x?
 pub fn break_even(answer: [Option<f64>; 2]) -> Verdict {
     verdict("break_even", || {
         let side = 8192.0_f64;
-        // 6 d n² + 4 (n + 1) = 2 n².
-        let right = |entry: f64| 100.0 * (2.0 * side * side - 4.0 * (side + 1.0)) / (entry * side * side);
+        // 5 d n² + 4 (n + 1) = n².
+        let right = |entry: f64| 100.0 * (side * side - 4.0 * (side + 1.0)) / (entry * side * side);
         let slips = [
-            (100.0 * 2.0 / 8.0, "values of 32 bits? They are bf16 on both sides"),
-            (50.0, "does an entry cost its value alone, and no index more than half of one?"),
+            (
+                100.0 / 3.0,
+                "are indices of 16 bits, or values of bf16, in your entry? Values have 8 bits here, indices 32",
+            ),
+            (100.0 / 6.0, "values of 16 bits? They have 8 on both sides"),
+            (100.0 / 8.0, "values of 32 bits? They have 8 on both sides"),
+            (25.0, "does an entry cost its index alone, and no value?"),
+            (50.0, "an index has 32 bits: how many bytes are those?"),
             (100.0, "an entry of CSR has an index besides its value"),
-            (100.0 - right(6.0), "that is how many zeros there must be: the question asks for the entries"),
-            (right(6.0) / 100.0, "in percent, please"),
-            (300.0, "the other way round"),
+            (100.0 - right(5.0), "that is how many zeros there must be: the question asks for the entries"),
+            (right(5.0) / 100.0, "in percent, please"),
+            (500.0, "the other way round"),
         ];
         let start =
             "write down the bytes of both as functions of the density d: what does an entry cost here, and what there?";
-        part("without x", answer[0], right(6.0) * 0.995..=right(6.0) * 1.005, &slips, start)?;
+        part("without x", answer[0], right(5.0) * 0.995..=right(5.0) * 1.005, &slips, start)?;
         let slips = [
-            (right(6.0), "that leaves x out: what does each entry fetch besides itself?"),
-            (right(10.0), "four bytes of x are used; how many does memory hand out?"),
+            (right(5.0), "that leaves x out: what does each entry fetch besides itself?"),
+            (right(9.0), "four bytes of x are used; how many does memory hand out?"),
+            (right(6.0), "one byte of x is used; how many does memory hand out?"),
             (right(32.0), "the sector comes besides the entry itself"),
-            (right(34.0), "an entry also has an index"),
-            (100.0 - right(38.0), "that is how many zeros there must be: the question asks for the entries"),
-            (right(38.0) / 100.0, "in percent, please"),
+            (right(36.0), "an entry also has a value"),
+            (right(33.0), "an entry also has an index"),
+            (100.0 - right(37.0), "that is how many zeros there must be: the question asks for the entries"),
+            (right(37.0) / 100.0, "in percent, please"),
         ];
-        part("with x", answer[1], right(38.0) * 0.995..=right(38.0) * 1.005, &slips, start).map(|_| ())
+        part("with x", answer[1], right(37.0) * 0.995..=right(37.0) * 1.005, &slips, start).map(|_| ())
     })
 }
 
@@ -393,22 +401,25 @@ mod tests {
 
     #[test]
     fn break_even_is_worked_out() {
-        let right = [Some(33.3), Some(5.26)];
+        let right = [Some(20.0), Some(2.70)];
         assert!(break_even(right).passed(), "{}", break_even(right).text());
         for (answer, said) in [
             ([None, None], "no number yet"),
-            ([Some(25.0), None], "bf16 on both sides"),
-            ([Some(50.0), None], "no index"),
-            ([Some(66.7), None], "how many zeros"),
-            ([Some(0.333), None], "in percent"),
+            ([Some(33.3), None], "Values have 8 bits here"),
+            ([Some(16.7), None], "8 on both sides"),
+            ([Some(25.0), None], "no value"),
+            ([Some(50.0), None], "how many bytes"),
+            ([Some(80.0), None], "how many zeros"),
+            ([Some(0.2), None], "in percent"),
             ([Some(41.0), None], "as functions of the density"),
             ([Some(f64::NAN), None], "is no answer"),
-            ([Some(33.3), None], "with x: no number yet"),
-            ([Some(33.3), Some(33.3)], "leaves x out"),
-            ([Some(33.3), Some(20.0)], "how many does memory hand out"),
-            ([Some(33.3), Some(6.25)], "besides the entry itself"),
-            ([Some(33.3), Some(94.7)], "how many zeros"),
-            ([Some(33.3), Some(f64::INFINITY)], "is no answer"),
+            ([Some(20.0), None], "with x: no number yet"),
+            ([Some(20.0), Some(20.0)], "leaves x out"),
+            ([Some(20.0), Some(11.1)], "how many does memory hand out"),
+            ([Some(20.0), Some(3.12)], "besides the entry itself"),
+            ([Some(20.0), Some(2.78)], "also has a value"),
+            ([Some(20.0), Some(97.3)], "how many zeros"),
+            ([Some(20.0), Some(f64::INFINITY)], "is no answer"),
         ] {
             let text = break_even(answer).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
