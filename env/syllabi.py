@@ -174,12 +174,12 @@ PARTS = {
         "counts what learns and what a step holds for full tuning, LoRA and QLoRA, and names two silent mistakes",
         ("qlora_memory", "D1", "D3"),
     ),
-    "51": Part(("Aside: does memory", "Rows of different lengths"), ("spmv_warp", "break_even", "diagnose_sparse", "A6")),
+    "51": Part(("Aside: does memory", "Rows of different lengths"), ("spmv_eight", "break_even", "diagnose_sparse", "A6")),
     "51a": Part(
         ("Control: is the dense product", "Control: why not twice"), ("two_four", "two_four_bytes", "diagnose_places", "A7")
     ),
     "60": Part(
-        ("An all-reduce of our own", "Up a tree"), ("ring_all_reduce", "all_reduce_ms", "diagnose_parallel", "L4", "L5")
+        ("An all-reduce of our own", "Up a tree"), ("ring_all_reduce", "ring_balance", "diagnose_parallel", "L4", "L5")
     ),
     "61": Part(
         ("Tensor parallel", "Pipeline parallel", "micro_batches"),

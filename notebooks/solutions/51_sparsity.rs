@@ -1,19 +1,19 @@
 // Solutions of lesson 51: each section replaces the exercise cell of that name.
 
-// exercise: spmv_warp
+// exercise: spmv_eight
 const SPMV: &str = r#"extern "C" __global__ void spmv(const int *starts, const int *indices, const float *values, const float *x,
                                  float *y, int rows) {
-    int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    // All lanes of a warp have the same row, so they leave together.
-    if (row >= rows) { return; }
+    int row = (blockIdx.x * blockDim.x + threadIdx.x) / 8, lane = threadIdx.x % 8;
+    // The rows of a warp end at different times, and some lanes may have no row: all of them stay until the shuffles are over.
+    int first = row < rows ? starts[row] : 0, last = row < rows ? starts[row + 1] : 0;
     float sum = 0.0f;
-    for (int at = starts[row] + lane; at < starts[row + 1]; at += 32) {
+    for (int at = first + lane; at < last; at += 8) {
         sum += values[at] * x[indices[at]];
     }
-    for (int distance = 16; distance > 0; distance /= 2) {
-        sum += __shfl_xor_sync(0xffffffff, sum, distance);
+    for (int distance = 4; distance > 0; distance /= 2) {
+        sum += __shfl_xor_sync(0xffffffff, sum, distance); // stays within the eight lanes
     }
-    if (lane == 0) {
+    if (lane == 0 && row < rows) {
         y[row] = sum;
     }
 }"#;

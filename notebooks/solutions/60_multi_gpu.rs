@@ -18,9 +18,9 @@ fn my_all_reduce(rank: &Rank, data: &mut [f32]) -> Result<()> {
     Ok(())
 }
 
-// exercise: all_reduce_ms
-// 2 (n − 1) = 14 steps, an eighth of 1 GiB in each: 14 · (5 µs + 2³⁰ / 8 bytes ÷ 100 GB/s).
-let my_ms: Option<f64> = Some(14.0 * (5e-6 + f64::from(1 << 30) / 8.0 / 100e9) * 1e3);
+// exercise: ring_balance
+// 14 steps: 14 latencies, and 14 times an eighth of the array. They are equal where an eighth takes as long as a latency: 8 · 5 µs · 100 GB/s.
+let my_mib: Option<f64> = Some(8.0 * 5e-6 * 100e9 / f64::from(1 << 20));
 
 // exercise: diagnose_parallel
 // The weights are right at first, and on one and two ranks; with three all are off after one step, even where all ranks have the same

@@ -1,7 +1,7 @@
 //! Checks of the lesson about many GPUs: an all-reduce of the reader's own, its time on paper, and a training that goes wrong.
 
 use super::Verdict;
-use super::on_paper::number;
+use super::on_paper::{number, within};
 use super::verdict::{self, Check, asking, timed, told, wrong};
 use gpulab::error::{Error, Result};
 use gpulab::measurement::figures;
@@ -157,26 +157,26 @@ fn messages(case: &str, ranks: usize, len: usize, log: &Log) -> Check {
 // ----------------------------------------------------------------------
 // On paper.
 
-/// Checks the time, in ms, of a ring all-reduce of 1 GiB on 8 ranks, on links with a latency of 5 µs and 100 GB/s.
-pub fn all_reduce_ms(answer: Option<f64>) -> Verdict {
-    const GIB: f64 = (1_u64 << 30) as f64;
-    let sent = |share: f64| share * GIB / 100e9 * 1e3;
-    let right = sent(1.75) + 14.0 * 0.005;
+/// Checks the size, in MiB, at which a ring all-reduce on 8 ranks spends as long on latencies as on bytes, on links with a latency of 5
+/// µs and 100 GB/s.
+pub fn ring_balance(answer: Option<f64>) -> Verdict {
+    const MIB: f64 = (1_u64 << 20) as f64;
+    // Bytes that a link sends in a latency.
+    let one = 5e-6 * 100e9;
+    // 14 α = 14 · S/8 · β.
+    let right = 8.0 * one / MIB;
     let slips = [
-        (sent(1.75), "the bytes alone: and the steps?"),
-        (sent(1.75) * 1e9 / GIB + 0.07, "a GiB has 2³⁰ bytes, a GB 10⁹"),
-        (sent(2.0) + 0.07, "2 (n − 1)/n is a little less than 2"),
-        (sent(0.875) + 7.0 * 0.005, "that is a reduce-scatter: the second half is missing"),
-        (sent(1.0) + 0.005, "that is one message with all of it, from one rank to another"),
-        (14.0 * (sent(1.0) + 0.005), "each step carries a chunk, and not the whole array"),
-        (3.0 * (sent(1.0) + 0.005), "that is recursive doubling; the question asks for a ring"),
-        (6.0 * (sent(1.0) + 0.005), "that is a tree; the question asks for a ring"),
-        (sent(1.75) + 14.0 * 5.0, "a latency of 5 µs is 0.005 ms"),
-        (right * 1e3, "in milliseconds, please"),
-        (right / 1e3, "in milliseconds, please"),
+        (right * MIB / 1e6, "a MiB has 2²⁰ bytes, a MB 10⁶"),
+        (one / MIB, "that is one message with the whole array: how much of it goes in a step of the ring?"),
+        (14.0 * one / MIB, "each step carries a chunk, and not the whole array"),
+        (7.0 * one / MIB, "the bytes of both halves are 2 (n − 1)/n arrays, a little less than 2"),
+        (16.0 * one / MIB, "latencies of both halves, and bytes of one?"),
+        (4.0 * one / MIB, "latencies of one half, and bytes of both?"),
+        (right * 1024.0, "in MiB, please"),
+        (right * MIB, "in MiB, please"),
     ];
-    let start = "how many steps does the ring take, and how many bytes go out of a rank in each?";
-    number("all_reduce_ms", answer, right * 0.9985..=right * 1.0015, &slips, start)
+    let start = "what part of the ring's time is latencies, and what part bytes? Write down both as functions of the size";
+    number("ring_balance", answer, within(right, 0.005), &slips, start)
 }
 
 // ----------------------------------------------------------------------
@@ -585,26 +585,24 @@ mod tests {
     }
 
     #[test]
-    fn the_time_on_paper_and_each_slip() {
-        assert!(all_reduce_ms(Some(18.86)).passed());
+    fn the_size_on_paper_and_each_slip() {
+        assert!(ring_balance(Some(3.81)).passed() && ring_balance(Some(3.815)).passed());
         for (given, said) in [
-            (18.79, "and the steps"),
-            (17.57, "a GiB has"),
-            (21.54, "a little less than 2"),
-            (9.43, "second half is missing"),
-            (10.74, "one message with all"),
-            (150.4, "a chunk, and not the whole"),
-            (32.2, "recursive doubling"),
-            (64.5, "that is a tree"),
-            (88.8, "0.005 ms"),
-            (18_860.0, "in milliseconds"),
-            (1.0, "how many steps"),
+            (4.0, "a MiB has"),
+            (0.477, "one message with the whole"),
+            (6.68, "a chunk, and not the whole"),
+            (3.34, "a little less than 2"),
+            (7.63, "bytes of one"),
+            (1.907, "bytes of both"),
+            (3906.0, "in MiB"),
+            (4e6, "in MiB"),
+            (1.0, "as functions of the size"),
         ] {
-            let text = all_reduce_ms(Some(given)).text();
+            let text = ring_balance(Some(given)).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{given}: {text}");
         }
         // Cheats: no number, and what compares with nothing.
-        assert!(!all_reduce_ms(None).passed() && !all_reduce_ms(Some(f64::NAN)).passed());
+        assert!(!ring_balance(None).passed() && !ring_balance(Some(f64::NAN)).passed());
     }
 
     #[test]

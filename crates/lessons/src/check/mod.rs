@@ -31,9 +31,9 @@
 //! | 41 | [`pack_words`], [`scale_search`], [`quantized_matvec`], [`four_bit_gain`], [`diagnose_scales`] |
 //! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes`, `own_graph` (feature `onnx`) |
 //! | 50 | [`lora_forward`], [`lora_merge`], [`qlora_memory`], [`diagnose_adapter`] |
-//! | 51 | [`spmv_warp`], [`break_even`], [`diagnose_sparse`] |
+//! | 51 | [`spmv_eight`], [`break_even`], [`diagnose_sparse`] |
 //! | 51a | [`two_four`], [`two_four_bytes`], [`diagnose_places`] |
-//! | 60 | [`ring_all_reduce`], [`all_reduce_ms`], [`diagnose_parallel`] |
+//! | 60 | [`ring_all_reduce`], [`ring_balance`], [`diagnose_parallel`] |
 //! | 61 | [`sharded_step`], [`reshard`], [`fewest_gpus`], [`micro_batches`], [`diagnose_checkpoint`] |
 //! | 62 | [`hysteresis`], [`parse_metrics`], [`run_energy`], [`diagnose_slow`] |
 //! | 63 | [`scheduler_step`], [`batch_for_latency`], [`littles_law`], [`diagnose_server`] |
@@ -98,8 +98,8 @@ pub use bigram::bigram;
 pub(crate) use capstone::NORM_RIGHT;
 pub use capstone::{add_layer_norm, linear4, sample};
 pub use collectives::{
-    Examples, ParallelFault, ParallelReport, all_reduce_ms, diagnose_parallel, parallel_report, revealed_parallel,
-    ring_all_reduce,
+    Examples, ParallelFault, ParallelReport, diagnose_parallel, parallel_report, revealed_parallel, ring_all_reduce,
+    ring_balance,
 };
 pub use compare::which_is_faster;
 pub use detection::{Candidate, Pairing, choose_device, fix_mismatch, will_it_run};
@@ -155,7 +155,7 @@ pub use sharding::{
 pub use share::{Worker, share_batch};
 pub use sparsity::{
     Compressed, PlacesFault, PlacesReport, SparseFault, SparseReport, break_even, diagnose_places, diagnose_sparse,
-    places_report, revealed_places, revealed_sparse, sparse_report, spmv_warp, two_four, two_four_bytes,
+    places_report, revealed_places, revealed_sparse, sparse_report, spmv_eight, two_four, two_four_bytes,
 };
 pub use table::{group_by_zone, keep_fares, pass_bytes, triangle_bytes};
 pub use tiles::{RowFault, RowReport, diagnose_rows, least_side, revealed_rows, row_report, wide_softmax};

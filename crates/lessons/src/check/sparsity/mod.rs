@@ -8,7 +8,7 @@ mod spmv;
 
 pub use hidden::{SparseFault, SparseReport, diagnose_sparse, revealed_sparse, sparse_report};
 pub use places::{PlacesFault, PlacesReport, diagnose_places, places_report, revealed_places};
-pub use spmv::spmv_warp;
+pub use spmv::spmv_eight;
 
 use super::Verdict;
 use super::on_paper::{part, within};

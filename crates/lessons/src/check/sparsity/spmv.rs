@@ -1,4 +1,4 @@
-//! A sparse matrix in CSR times a vector, from a blank page: a warp a row.
+//! A sparse matrix in CSR times a vector, from a blank page: eight lanes a row, four rows a warp.
 
 use crate::check::Verdict;
 use crate::check::kernels::{self, first_is, global_loads, shared_out, unchanged, whole};
@@ -10,8 +10,10 @@ use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
 const BLOCK: u32 = 128;
-/// Rows of a block: one for each of its warps.
-const ROWS: usize = 4;
+/// Lanes of a row.
+const LANES: usize = 8;
+/// Rows of a block.
+const ROWS: usize = BLOCK as usize / LANES;
 
 /// A matrix whose sums are exact in any order, and its vector.
 struct Work {
@@ -51,6 +53,12 @@ impl Work {
         self.values[at] * self.x[self.indices[at] as usize]
     }
 
+    /// The sum of all rows of the warp that this row is in.
+    fn of_the_warp(&self, row: usize) -> f32 {
+        let first = row / 4 * 4;
+        (first..self.rows().min(first + 4)).flat_map(|row| self.entries(row)).map(|at| self.term(at)).sum()
+    }
+
     fn config(&self) -> LaunchConfig {
         LaunchConfig::new(self.rows().div_ceil(ROWS) as u32, BLOCK)
     }
@@ -84,17 +92,22 @@ impl Work {
                 "nobody has written this row's sum, or NaN came into it",
                 "which lane of which warp writes y, for which row?",
             )
-        } else if given[row] == 32.0 * all {
+        } else if given[row] == LANES as f32 * all {
             ("each lane has added up the whole row", "with which entry does lane 5 begin, and how far is its next one?")
-        } else if given[row] == some(&|i| i % 32 == 0) {
+        } else if given[row] == some(&|i| i % LANES == 0) {
             (
                 "that is the sum of one lane alone",
-                "31 other lanes hold parts of the sum: `__shfl_xor_sync` or `__shfl_down_sync` brings them together",
+                "seven other lanes hold parts of the sum: `__shfl_xor_sync` or `__shfl_down_sync` brings them together",
             )
-        } else if given[row] == some(&|i| i < 32) {
+        } else if given[row] == some(&|i| i < LANES) {
             (
-                "the first 32 entries are in the sum, and no others",
-                "a row may be longer than a warp: where does each lane go on?",
+                "the first eight entries are in the sum, and no others",
+                "a row may have more entries than lanes: where does each lane go on?",
+            )
+        } else if given[row] == self.of_the_warp(row) {
+            (
+                "that is the sum of all the rows that this warp works on",
+                "a warp holds four rows: over which distances do the eight lanes of one row lie?",
             )
         } else {
             (
@@ -125,9 +138,9 @@ impl Work {
                 _ => read += one.sectors,
             }
         }
-        // A row may begin anywhere in a sector: 32 entries then touch five of them, not four.
+        // A row may begin anywhere in a sector: eight entries then touch two of them, not one.
         let least = (2 * self.indices.len() * 4 / 32) as u64;
-        let most = least * 5 / 4 + 4 * self.rows() as u64;
+        let most = 2 * least + 4 * self.rows() as u64;
         none_told(
             (read > most).then(|| {
                 format!(
@@ -148,21 +161,21 @@ impl Work {
 }
 
 /// Checks a kernel `spmv(const int *starts, const int *indices, const float *values, const float *x, float *y, int rows)`: `y = a ·
-/// x`, `a` in CSR. It is launched with blocks of 128 threads, one for every four rows: a warp a row. Neighbouring lanes are to
-/// read neighbouring entries, each once.
-pub fn spmv_warp(source: &str) -> Verdict {
-    kernels::verdict("spmv_warp", source, "spmv", mistake_hint, |gpu, kernel| {
+/// x`, `a` in CSR. It is launched with blocks of 128 threads, one for every 16 rows: eight lanes a row, four rows a warp. Neighbouring
+/// lanes are to read neighbouring entries, each once.
+pub fn spmv_eight(source: &str) -> Verdict {
+    kernels::verdict("spmv_eight", source, "spmv", mistake_hint, |gpu, kernel| {
         for (name, lengths, columns) in [
             ("one row of three entries", vec![3], 8),
-            ("rows of 32 entries", vec![32; 6], 64),
-            ("rows of 1 to 100 entries", vec![31, 33, 1, 100, 64, 2, 65, 97, 40], 300),
+            ("rows of 8 entries", vec![8; 20], 64),
+            ("rows of 1 to 40 entries", vec![7, 9, 1, 40, 16, 2, 17, 31, 10, 8, 33, 5], 300),
             ("rows without entries", vec![0, 5, 0, 0, 40, 0], 50),
-            ("five rows", vec![7, 33, 0, 1, 70], 90),
+            ("five rows", vec![7, 33, 0, 1, 20], 90),
         ] {
             Work::new(name, &lengths, columns).check(gpu, kernel)?;
         }
-        let lengths: Vec<usize> = cpu::random_f32(64, 3).into_iter().map(|x| (110.0 + 40.0 * x) as usize).collect();
-        let judged = Work::new("64 rows of about 110 entries", &lengths, 4096);
+        let lengths: Vec<usize> = cpu::random_f32(128, 3).into_iter().map(|x| (44.0 + 8.0 * x) as usize).collect();
+        let judged = Work::new("128 rows of about 44 entries", &lengths, 4096);
         judged.check(gpu, kernel)?;
         judged.cost(gpu, kernel)
     })
@@ -173,7 +186,7 @@ fn mistake_hint(error: &Error) -> &'static str {
     if first_is(error, &[Kind::GlobalRace]) {
         "several threads write one row's sum: which lane holds the whole of it, and who should write?"
     } else if first_is(error, &[Kind::BarrierDivergence, Kind::Deadlock]) {
-        "all lanes of a mask must reach the shuffle, also those that have no entry of the row left"
+        "all lanes of a mask must reach the shuffle, also those whose row has no entry left, and those that have no row at all"
     } else if first_is(error, &[Kind::OutOfBounds]) {
         "is there such a row (the last block may have warps without one), and does the row end before that entry?"
     } else {
@@ -187,84 +200,66 @@ mod tests {
     use crate::check::kernels::{expect, expect_whole, passes};
 
     const SPMV: &str = "extern \"C\" __global__ void spmv(const int *starts, const int *indices, const float *values, const float *x, float *y, int rows) {
-    int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    if (row >= rows) { return; }
+    int row = (blockIdx.x * blockDim.x + threadIdx.x) / 8, lane = threadIdx.x % 8;
+    int first = row < rows ? starts[row] : 0, last = row < rows ? starts[row + 1] : 0;
     float sum = 0.0f;
-    for (int at = starts[row] + lane; at < starts[row + 1]; at += 32) { sum += values[at] * x[indices[at]]; }
-    for (int d = 16; d > 0; d /= 2) { sum += __shfl_xor_sync(0xffffffffu, sum, d); }
-    if (lane == 0) { y[row] = sum; }
+    for (int at = first + lane; at < last; at += 8) { sum += values[at] * x[indices[at]]; }
+    for (int d = 4; d > 0; d /= 2) { sum += __shfl_xor_sync(0xffffffffu, sum, d); }
+    if (lane == 0 && row < rows) { y[row] = sum; }
 }";
 
     #[test]
     fn kernels_right_and_wrong() {
         let twice = "sum += values[at] * x[indices[at]] + 0 * ((volatile const float *)x)[0]";
-        let apart = "int each = (starts[row + 1] - starts[row] + 31) / 32, from = starts[row] + lane * each;
-    for (int at = from; at < min(from + each, starts[row + 1]); ++at)";
-        let stride = "for (int at = starts[row] + lane; at < starts[row + 1]; at += 32)";
+        let apart = "int each = (last - first + 7) / 8, from = first + lane * each;
+    for (int at = from; at < min(from + each, last); ++at)";
+        let stride = "for (int at = first + lane; at < last; at += 8)";
         expect(
-            spmv_warp,
+            spmv_eight,
             SPMV,
             &[
-                ("starts[row] + lane; at <", "starts[row]; at <", "gives another number"),
-                (
-                    "starts[row] + lane; at < starts[row + 1]; at += 32",
-                    "starts[row]; at < starts[row + 1]; ++at",
-                    "added up the whole row",
-                ),
+                ("first + lane; at <", "first; at <", "gives another number"),
+                ("first + lane; at < last; at += 8", "first; at < last; ++at", "added up the whole row"),
                 ("sum += __shfl_xor_sync(0xffffffffu, sum, d);", "", "one lane alone"),
-                ("d = 16", "d = 8", "gives another number"),
-                ("at += 32", "at += 64", "the first 32 entries"),
-                ("at += 32", "at += 1 << 20", "the first 32 entries"),
+                ("d = 4", "d = 2", "gives another number"),
+                ("d = 4", "d = 16", "all the rows that this warp works on"),
+                ("at += 8", "at += 1 << 20", "the first eight entries"),
                 ("x[indices[at]]", "x[at]", "gives another number"),
-                ("at < starts[row + 1]", "at <= starts[row + 1]", "past the end"),
-                ("    if (row >= rows) { return; }\n", "", "past the end"),
-                (
-                    "if (lane == 0) { y[row] = sum; }",
-                    "if (lane == 0 && starts[row] < starts[row + 1]) { y[row] = sum; }",
-                    "has no entry",
-                ),
-                ("if (lane == 0) { y[row] = sum; }", "if (lane == 0) { atomicAdd(&y[row], sum); }", "has a mistake"),
-                (
-                    "float sum = 0.0f;",
-                    "float sum = 0.0f; if (starts[row] + lane >= starts[row + 1]) { return; }",
-                    "NOT YET",
-                ),
-                ("y[row] = sum", "y[row] = sum; ((float *)values)[starts[row]] = 0", "NOT YET"),
+                ("at < last", "at <= last", "past the end"),
+                ("row < rows ? starts[row + 1] : 0", "starts[row + 1]", "past the end"),
+                ("&& row < rows", "&& row < rows && first < last", "has no entry"),
+                ("y[row] = sum", "atomicAdd(&y[row], sum)", "has a mistake"),
+                // Lanes without a row, or without an entry, that leave before the others have read their sums.
+                ("float sum = 0.0f;", "float sum = 0.0f; if (row >= rows) { return; }", "NOT YET"),
+                ("float sum = 0.0f;", "float sum = 0.0f; if (first + lane >= last) { return; }", "NOT YET"),
+                ("y[row] = sum", "y[row] = sum; ((float *)values)[first] = 0", "NOT YET"),
                 ("spmv(", "multiply(", "no kernel `spmv`"),
                 // Cost: lanes apart, and x twice.
                 (stride, apart, "the two arrays lie in"),
                 ("sum += values[at] * x[indices[at]]", twice, "NOT YET"),
             ],
         );
-        // Cheats: one lane for each row, one warp for all rows, a constant.
-        let one_lane = SPMV.replace(
-            "starts[row] + lane; at < starts[row + 1]; at += 32",
-            "starts[row]; at < starts[row + 1] && lane == 0; ++at",
-        );
-        let one_warp = SPMV
-            .replace("if (row >= rows) { return; }", "if (row > 0) { return; } for (; row < rows; ++row) {")
-            .replace("y[row] = sum; }", "y[row] = sum; } }");
-        let nothing = SPMV.replace("y[row] = sum", "y[row] = 0.0f");
-        expect_whole(
-            spmv_warp,
-            &[(&one_lane, "not shared out"), (&one_warp, "not shared out"), (&nothing, "is 0, and it should be")],
-        );
-        let down = SPMV.replace("__shfl_xor_sync", "__shfl_down_sync");
-        let shared = "extern \"C\" __global__ void spmv(const int *starts, const int *indices, const float *values, const float *x, float *y, int rows) {
-    __shared__ float parts[128];
-    int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    float sum = 0.0f;
-    if (row < rows) {
-        int first = starts[row], last = starts[row + 1];
-        for (int at = first + lane; at < last; at += 32) { sum += values[at] * x[indices[at]]; }
-    }
-    parts[threadIdx.x] = sum;
-    __syncthreads();
-    if (lane == 0 && row < rows) {
-        for (int i = 1; i < 32; ++i) { sum += parts[threadIdx.x + i]; }
-        y[row] = sum;
+        // Cheats: one lane for each row, the first eight lanes for all rows, a constant.
+        let one_lane = SPMV.replace("first + lane; at < last; at += 8", "first; at < last && lane == 0; ++at");
+        let one_group = "extern \"C\" __global__ void spmv(const int *starts, const int *indices, const float *values, const float *x, float *y, int rows) {
+    if (blockIdx.x > 0 || threadIdx.x >= 8) { return; }
+    for (int row = 0; row < rows; ++row) {
+        float sum = 0.0f;
+        for (int at = starts[row] + threadIdx.x; at < starts[row + 1]; at += 8) { sum += values[at] * x[indices[at]]; }
+        for (int d = 4; d > 0; d /= 2) { sum += __shfl_xor_sync(0xffu, sum, d); }
+        if (threadIdx.x == 0) { y[row] = sum; }
     }
 }";
-        passes(spmv_warp, &[&down, shared]);
+        let nothing = SPMV.replace("y[row] = sum", "y[row] = 0.0f");
+        expect_whole(
+            spmv_eight,
+            &[(&one_lane, "NOT YET"), (one_group, "not shared out"), (&nothing, "is 0, and it should be")],
+        );
+        let down = SPMV.replace("__shfl_xor_sync(0xffffffffu, sum, d)", "__shfl_down_sync(0xffffffffu, sum, d, 8)");
+        // A mask of the row's own lanes, and lanes without a row that have left.
+        let own_mask = SPMV
+            .replace("float sum = 0.0f;", "if (row >= rows) { return; } float sum = 0.0f;")
+            .replace("0xffffffffu", "0xffu << (threadIdx.x % 32 / 8 * 8)");
+        passes(spmv_eight, &[&down, &own_mask]);
     }
 }
