@@ -175,7 +175,8 @@ pub fn ring_balance(answer: Option<f64>) -> Verdict {
         (right * 1024.0, "in MiB, please"),
         (right * MIB, "in MiB, please"),
     ];
-    let start = "what part of the ring's time is latencies, and what part bytes? Write down both as functions of the size";
+    let start =
+        "what part of the ring's time is latencies, and what part bytes? Write down both as functions of the size";
     number("ring_balance", answer, within(right, 0.005), &slips, start)
 }
 
