@@ -1,4 +1,4 @@
-//! A sparse matrix in CSR times a vector, from a blank page: eight lanes a row, four rows a warp.
+//! A sparse matrix in CSR times a vector, from a blank page: eight lanes per row, four rows per warp.
 
 use crate::check::Verdict;
 use crate::check::kernels::{self, first_is, global_loads, shared_out, unchanged, whole};
@@ -161,7 +161,7 @@ impl Work {
 }
 
 /// Checks a kernel `spmv(const int *starts, const int *indices, const float *values, const float *x, float *y, int rows)`: `y = a ·
-/// x`, `a` in CSR. It is launched with blocks of 128 threads, one for every 16 rows: eight lanes a row, four rows a warp. Neighbouring
+/// x`, `a` in CSR. It is launched with blocks of 128 threads, one for every 16 rows: eight lanes per row, four rows per warp. Neighbouring
 /// lanes are to read neighbouring entries, each once.
 pub fn spmv_eight(source: &str) -> Verdict {
     kernels::verdict("spmv_eight", source, "spmv", mistake_hint, |gpu, kernel| {
