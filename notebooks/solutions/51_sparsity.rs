@@ -4,7 +4,7 @@
 const SPMV: &str = r#"extern "C" __global__ void spmv(const int *starts, const int *indices, const float *values, const float *x,
                                  float *y, int rows) {
     int row = (blockIdx.x * blockDim.x + threadIdx.x) / 8, lane = threadIdx.x % 8;
-    // The rows of a warp end at different times, and some lanes may have no row: all of them stay until the shuffles are over.
+    // The rows of a warp end at different times: all its lanes stay until the shuffles are over.
     int first = row < rows ? starts[row] : 0, last = row < rows ? starts[row + 1] : 0;
     float sum = 0.0f;
     for (int at = first + lane; at < last; at += 8) {
