@@ -1,5 +1,5 @@
 // idea: what a query must not see gets the score -infinity, whose exp is 0; nothing is read, only hidden scores are written.
-// constants: none; a block a query of a head.
+// constants: none; one block per query and head.
 #include "number.cuh"
 
 // s [batch, q_heads, length, length]; lengths[b]: keys of sequence b, of which the rest is padding.
