@@ -56,7 +56,7 @@ class Part:
 
 COURSES = {
     "semester": Course("week", 200, (
-        "00 01", "02", "03", "10", "11", "12a 12b", "12c 13", "14 15", "16 17a", "20 20a~ 21", "30 31a", "40 22~", "41 50~", "60 62",
+        "00 01", "02", "03", "10", "11", "12a 12b", "12c 13", "14 15", "16 17a", "20 20a~ 21~", "30 31a", "40 22~", "41 50~", "60 62",
     )),
     "six-weeks": Course("week", 240, ("00 01 02", "03 10", "11 14", "12a 13", "16 12b", "12c 17a")),
     "two-days": Course("half day", 180, ("00 02~ 03~ 10~", "11~ 13~", "12a~ 14~", "16~ 12c~")),
@@ -146,7 +146,10 @@ PARTS = {
         ("bytes_well_used",),
     ),
     "21": Part(
-        ("Out of memory, for real", "sixteen_bit_gpu"), ("step_memory", "choose_algorithms", "diagnose_growth", "L1", "L2")
+        ("Out of memory, for real", "sixteen_bit_gpu"),
+        ("step_memory", "choose_algorithms", "diagnose_growth", "L1", "L2"),
+        "counts what a training step keeps in memory, part by part",
+        ("step_memory", "L1"),
     ),
     "22": Part(
         ("Stop, go on", "A whole run"),
@@ -164,7 +167,7 @@ PARTS = {
         ("Evaluation mode", "Choosing the next token", "top_p"), ("decode_step", "token_floor", "diagnose_serving", "A3", "A4")
     ),
     "41": Part(
-        ("AWQ", "Grids that are not even", "pack_words"),
+        ("AWQ", "Uneven grids", "pack_words"),
         ("scale_search", "quantized_matvec", "four_bit_gain", "A5"),
     ),
     "42": Part(("Which provider", "within_deadline"), ("eight_bits", "left_in_f32", "cache_bytes", "X1", "X2", "X3")),
