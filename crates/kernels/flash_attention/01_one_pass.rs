@@ -33,22 +33,22 @@ pub unsafe extern "ptx-kernel" fn flash_attention(
     let shared_head = head / group * length * HEAD + lane;
     let q_part: [f32; EACH] = core::array::from_fn(|i| q[query + i * 32].to_f32() * scale);
     let mut o_part = [0.0_f32; EACH];
-    let (mut most, mut total) = (f32::MIN, 0.0);
+    let (mut most, mut total) = (f32::MIN, 0.0_f32);
     let keys = if causal != 0 { row + 1 } else { length };
     for key in 0..keys {
         let from = shared_head + key * HEAD;
-        let mut score = 0.0;
+        let mut score = 0.0_f32;
         for i in 0..EACH {
-            score += q_part[i] * k[from + i * 32].to_f32();
+            score = q_part[i].fma(k[from + i * 32].to_f32(), score);
         }
         score = of_warp(score, |a, b| a + b);
         // If the maximum moves, all that was summed so far is too large, by a factor that is known.
         let before = most;
         most = most.max(score);
-        let (factor, p) = ((before - most).exp2_approx(), (score - most).exp2_approx());
-        total = total * factor + p;
+        let (factor, p) = ((before - most).exp2_fast(), (score - most).exp2_fast());
+        total = total.fma(factor, p);
         for i in 0..EACH {
-            o_part[i] = o_part[i] * factor + p * v[from + i * 32].to_f32();
+            o_part[i] = p.fma(v[from + i * 32].to_f32(), o_part[i] * factor);
         }
     }
     for i in 0..EACH {

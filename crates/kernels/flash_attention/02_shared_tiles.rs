@@ -40,7 +40,7 @@ pub unsafe extern "ptx-kernel" fn flash_attention(
         q_rows.set(warp * HEAD + i * 32 + lane, x);
     }
     let mut o_part = [0.0_f32; EACH];
-    let (mut most, mut total) = (f32::MIN, 0.0);
+    let (mut most, mut total) = (f32::MIN, 0.0_f32);
     // Up to the last key that one of the block's queries sees.
     let keys = if causal != 0 { length.min((block_x() as usize + 1) * WARPS) } else { length };
     for key0 in (0..keys).step_by(32) {
@@ -53,12 +53,12 @@ pub unsafe extern "ptx-kernel" fn flash_attention(
             v_tile.set(i, if here { v[from] } else { Bf16(0) });
         }
         sync_threads();
-        let mut score = 0.0;
+        let mut score = 0.0_f32;
         for pair in 0..HEAD / 2 {
             let bits = k_pairs.get(lane * (K_ROW / 2) + pair);
             let (first, second) = (f32::from_bits(bits << 16), f32::from_bits(bits & 0xFFFF_0000));
             let at = warp * HEAD + pair * 2;
-            score += q_rows.get(at) * first + q_rows.get(at + 1) * second;
+            score = q_rows.get(at + 1).fma(second, q_rows.get(at).fma(first, score));
         }
         let key = key0 + lane;
         if key >= length || (causal != 0 && key > row) {
@@ -67,16 +67,16 @@ pub unsafe extern "ptx-kernel" fn flash_attention(
         let before = most;
         most = of_warp(most.max(score), f32::max);
         // If the maximum moves, all that was summed so far is too large, by a factor that is known.
-        let (factor, p) = ((before - most).exp2_approx(), (score - most).exp2_approx());
+        let (factor, p) = ((before - most).exp2_fast(), (score - most).exp2_fast());
         // Each lane sums its own keys; the 32 sums meet at the end.
-        total = total * factor + p;
+        total = total.fma(factor, p);
         for i in 0..EACH {
             o_part[i] *= factor;
         }
         for y in 0..32 {
             let p_of = warp::shuffle(warp::ALL, p, y as u32);
             for i in 0..EACH {
-                o_part[i] += p_of * v_tile.get(y * HEAD + i * 32 + lane).to_f32();
+                o_part[i] = p_of.fma(v_tile.get(y * HEAD + i * 32 + lane).to_f32(), o_part[i]);
             }
         }
     }

@@ -46,12 +46,12 @@ fn softmax(s: &mut Scores, rows: &mut Rows, scale: f32) -> [f32; 2] {
         }
         most = of_row(most, f32::max);
         let shift = most * scale;
-        let factor = (rows.most[half].fma(scale, -shift)).exp2_approx();
+        let factor = (rows.most[half].fma(scale, -shift)).exp2_fast();
         rows.most[half] = most;
         let mut total = 0.0;
         for x in 0..KEYS / 8 {
             for i in half * 2..half * 2 + 2 {
-                s[x][i] = s[x][i].fma(scale, -shift).exp2_approx();
+                s[x][i] = s[x][i].fma(scale, -shift).exp2_fast();
                 total += s[x][i];
             }
         }
