@@ -119,7 +119,7 @@ fn tuned(llama: &Llama, base: Base) -> Result<TunedLlama> {
     for (at, (.., adapter)) in model.adapters().enumerate() {
         let dims = adapter.b().dims();
         let values: Vec<f32> = cpu::random_f32(dims.iter().product(), at as u64).iter().map(|x| 0.02 * x).collect();
-        adapter.b().set(&Tensor::from_vec(values, dims, &Device::Cpu)?)?;
+        adapter.b().set(&Tensor::from_vec(values, dims, adapter.b().device())?)?;
     }
     Ok(model)
 }
@@ -299,6 +299,8 @@ fn measure(
             answer.trim().parse().map_err(|_| unexpected(&answer))
         })));
     }
+    // What is known by now is not lost, should a time be missing.
+    std::fs::write(&asked.out, &table.0).map_err(|error| unexpected(&error.to_string()))?;
     let samples = gpu.time_interleaved(if asked.quick { &QUICK } else { &PLAN }, &mut contestants)?;
     drop(contestants);
     let tokens = (batch * length) as f64;
