@@ -244,7 +244,7 @@ impl Shadow {
         for byte in at..at + len {
             let Some(written) = self.written.get_mut(byte / 4) else { return };
             match self.split.get_mut(byte / 4) {
-                Some(parts) if *written & HALVES != 0 => parts[byte % 4 & 2].1 |= 1 << (byte % 2),
+                Some(parts) if *written & HALVES != 0 => parts[(byte % 4) & 2].1 |= 1 << (byte % 2),
                 Some(parts) => parts[byte % 4].1 |= 1,
                 None => *written |= 1 << (byte % 4),
             }
