@@ -957,7 +957,7 @@ fn page(folder: &Path) -> Result<()> {
     }
     // What lessons read, without the constants that were tried.
     let mut of_lessons = format!("{HEADER}\n");
-    for file in ["collectives.csv", "sharding.csv"] {
+    for file in ["collectives.csv", "sharding.csv", "timeline.csv"] {
         let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
         text.lines()
             .skip(1)
@@ -965,6 +965,12 @@ fn page(folder: &Path) -> Result<()> {
             .for_each(|line| of_lessons += &format!("{line}\n"));
     }
     let file = folder.join("recorders.csv");
+    // The steps of GPT-2, of other programs, are brought in by hand.
+    let before = std::fs::read_to_string(&file).unwrap_or_default();
+    before
+        .lines()
+        .filter(|line| line.contains(" GPUs: GPT-2 step: "))
+        .for_each(|line| of_lessons += &format!("{line}\n"));
     let problem =
         |file: &Path, error| Error::invalid(format!("{}: {error}", file.display()), "give another folder with --out");
     std::fs::write(&file, of_lessons).map_err(|error| problem(&file, error))?;
