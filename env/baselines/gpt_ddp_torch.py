@@ -52,6 +52,14 @@ class Sharded(Trainer):
         return fully_shard(model, mp_policy=policy)
 
 
+NAMES = {"parallel": "data parallel", "bf16": "data parallel, sums in bf16", "sharded": "sharded"}
+MAKE: dict[str, Callable[[bool], Trainer]] = {
+    "parallel": Parallel,
+    "bf16": lambda compiled: Parallel(compiled, rounded=True),
+    "sharded": Sharded,
+}
+
+
 def sample(trainer: Trainer, tokens: torch.Tensor) -> float:
     """Milliseconds of a step."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -93,13 +101,7 @@ def main() -> None:
         name = "PyTorch compiled" if compiled else "PyTorch eager"
         tokens = tokens_of(BATCH, 100 + rank)
         alone = Trainer(compiled)
-        known: dict[str, tuple[str, Callable[[], Trainer]]] = {
-            "parallel": ("data parallel", lambda: Parallel(compiled)),
-            "bf16": ("data parallel, sums in bf16", lambda: Parallel(compiled, rounded=True)),
-            "sharded": ("sharded", lambda: Sharded(compiled)),
-        }
-        asked = [known[way] for way in chosen.ways.split(",")]
-        trainers = {name: make() for name, make in asked}
+        trainers = {NAMES[way]: MAKE[way](compiled) for way in chosen.ways.split(",")}
         for _ in range(4):
             for trainer in (alone, *trainers.values()):
                 trainer.step(tokens)
