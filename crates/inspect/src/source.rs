@@ -272,7 +272,7 @@ fn sentence(it: &Inspection) -> String {
         _ => String::new(),
     };
     format!(
-        "{}{of} warp instructions with {lanes:.1} active lanes on average; line {} takes most of them: {share:.0} %.",
+        "{}{of} warp instructions with {lanes:.1} active lanes on average; line {} takes more than any other: {share:.0} %.",
         grouped(all),
         most.number
     )

@@ -231,7 +231,7 @@ fn the_source_shows_lanes_instructions_and_findings() {
     }
     assert!(
         said.contains("more sectors or wavefronts than these bytes need")
-            && said.contains("line 4 takes most of them: 46 %"),
+            && said.contains("line 4 takes more than any other: 46 %"),
         "{said}"
     );
     // Without lines nothing can be said of them.
