@@ -199,7 +199,10 @@ impl Side {
         range: Range<usize>,
     ) -> Result<()> {
         let stream = stream.cuda_stream();
-        stream.join(&*rank.gpu().cuda_stream()?)?;
+        if load != Load::Sum {
+            // The sum waits by itself.
+            stream.join(&*rank.gpu().cuda_stream()?)?;
+        }
         let [round, widen, hold, copy] = &self.kernels;
         let stand_in = |blocks: u32| driver::LaunchConfig {
             grid_dim: (blocks, 1, 1),

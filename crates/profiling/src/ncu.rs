@@ -21,10 +21,10 @@ pub struct Counted {
     pub launches: usize,
     /// By Nsight Compute's names, in base units.
     pub metrics: BTreeMap<String, f64>,
-    /// The machine, where it was recorded; else empty.
-    pub recorded_on: String,
     /// The machine that counted, for labels; empty where nobody said.
     pub machine: String,
+    /// Whether that was in a recorded run.
+    pub recorded: bool,
 }
 
 impl Counted {
@@ -49,12 +49,7 @@ impl Counted {
         });
         let mut reasons: Vec<_> = known.filter(|one| one.2 > 0.0).collect();
         reasons.sort_by(|a, b| b.2.total_cmp(&a.2));
-        Stalls {
-            rung: self.rung.clone(),
-            reasons,
-            recorded_on: self.recorded_on.clone(),
-            machine: self.machine.clone(),
-        }
+        Stalls { rung: self.rung.clone(), reasons, machine: self.machine.clone(), recorded: self.recorded }
     }
 
     /// A row for each figure, to be stored; [`Counted::from_rows`] reads them.
@@ -74,13 +69,12 @@ impl Counted {
         let mut found: Vec<Counted> = Vec::new();
         for row in rows.iter().filter(|row| row.unit == "ncu base unit") {
             let at = found.iter().position(|one| one.rung == row.experiment).unwrap_or_else(|| {
-                let recorded_on = if row.recorded { row.machine.clone() } else { String::new() };
                 found.push(Counted {
                     rung: row.experiment.clone(),
                     launches: 0,
                     metrics: BTreeMap::new(),
-                    recorded_on,
                     machine: row.machine.clone(),
+                    recorded: row.recorded,
                 });
                 found.len() - 1
             });
@@ -96,7 +90,7 @@ impl Counted {
     pub fn bars(counted: &[Counted], name: &str) -> Vec<Measurement> {
         let unit = known(name).map_or("", |metric| metric.unit);
         let known = counted.iter().filter(|one| one.get(name).is_finite());
-        known.map(|one| bar(&one.rung, name, unit, one.get(name), &one.machine, &one.recorded_on)).collect()
+        known.map(|one| bar(&one.rung, name, unit, one.get(name), &one.machine, one.recorded)).collect()
     }
 
     /// Figures of several rungs as a table; `names` as for [`Counted::get`].
@@ -119,9 +113,9 @@ impl Counted {
 }
 
 /// A row for a plot, live or recorded.
-fn bar(name: &str, metric: &str, unit: &str, value: f64, machine: &str, recorded_on: &str) -> Measurement {
+fn bar(name: &str, metric: &str, unit: &str, value: f64, machine: &str, recorded: bool) -> Measurement {
     let row = Measurement::new(name, Backend::Cuda, 0, metric, unit, Summary::of(&[value])).dtype("");
-    Measurement { machine: machine.to_string(), recorded: !recorded_on.is_empty(), ..row }
+    Measurement { machine: machine.to_string(), recorded, ..row }
 }
 
 impl fmt::Display for Counted {
@@ -202,8 +196,8 @@ pub fn parse_ncu(text: &str) -> Option<Vec<Counted>> {
             rung: rung.to_string(),
             launches: count,
             metrics,
-            recorded_on: String::new(),
             machine: String::new(),
+            recorded: false,
         });
     }
     (rest.next().is_none() && !found.is_empty()).then_some(found)
@@ -327,7 +321,7 @@ impl Counted {
             name: one.rung.rsplit('/').next().unwrap_or_default().to_string(),
             flop_per_byte: operations / bytes(one),
             tflop_per_s: operations / seconds(one) / 1e12,
-            recorded: !one.recorded_on.is_empty(),
+            recorded: one.recorded,
         };
         let mut chart = plot::roofline(&counted.iter().map(point).collect::<Vec<_>>());
         let percent = |one: &Counted| one.get("device memory");
@@ -339,8 +333,8 @@ impl Counted {
         if let Some(peak) = counted.iter().find_map(|one| one.0.metrics.get(PEAK)) {
             chart = chart.compute_roof("f32: multiprocessors × lanes × 2 × clock", *peak);
         }
-        let place = match counted.iter().map(|one| &one.0.recorded_on).find(|machine| !machine.is_empty()) {
-            Some(machine) => format!("Recorded on {machine}."),
+        let place = match counted.iter().find(|one| one.0.recorded) {
+            Some((one, _)) => format!("Recorded on {}.", one.machine),
             None => "Measured on this machine.".to_string(),
         };
         chart.note("Bytes: those that crossed the pins of device memory, as Nsight Compute counted them.").note(&place)
@@ -384,10 +378,10 @@ pub struct Stalls {
     pub rung: String,
     /// Reason in Nsight Compute's words, what it means, cycles.
     pub reasons: Vec<(&'static str, &'static str, f64)>,
-    /// The machine, where it was recorded; else empty.
-    pub recorded_on: String,
     /// The machine that counted, for labels; empty where nobody said.
     pub machine: String,
+    /// Whether that was in a recorded run.
+    pub recorded: bool,
 }
 
 impl Stalls {
@@ -405,7 +399,7 @@ impl Stalls {
     /// The reasons as rows for [`plot::bars`](gpulab::plot::bars): the five that are most.
     pub fn rows(&self) -> Vec<Measurement> {
         let row = |one: &(&str, &str, f64)| {
-            bar(one.0, "waiting", "cycles an instruction", one.2, &self.machine, &self.recorded_on)
+            bar(one.0, "waiting", "cycles an instruction", one.2, &self.machine, self.recorded)
         };
         self.reasons.iter().take(5).map(row).collect()
     }
@@ -419,8 +413,7 @@ impl Stalls {
 impl fmt::Display for Stalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: f64 = self.reasons.iter().map(|one| one.2).sum();
-        let recorded =
-            if self.recorded_on.is_empty() { String::new() } else { format!(" (recorded on {})", self.recorded_on) };
+        let recorded = if self.recorded { format!(" (recorded on {})", self.machine) } else { String::new() };
         writeln!(f, "{}: stall cycles per issued instruction{recorded}", self.rung)?;
         for (name, means, cycles) in self.reasons.iter().filter(|one| one.2 >= 0.01 * all) {
             writeln!(f, "{cycles:>8.2}  {:>3.0} %  {name:18}  {means}", 100.0 * cycles / all)?;

@@ -21,7 +21,7 @@ impl Counted {
     /// use gpulab_profiling::Counted;
     /// let counted = Counted::recorded("12_matmul_bf16")?;
     /// let wmma = &Counted::select(&counted, &["01"])[0];
-    /// assert!(wmma.get("tensor cores") < 10.0 && wmma.recorded_on == "NVIDIA H200");
+    /// assert!(wmma.get("tensor cores") < 10.0 && wmma.recorded && wmma.machine == "NVIDIA H200");
     /// # Ok::<(), gpulab::Error>(())
     /// ```
     ///
@@ -60,8 +60,8 @@ fn parse_table(text: &str) -> Vec<Counted> {
             continue;
         };
         if found.last().is_none_or(|one| one.rung != rung) {
-            let (rung, recorded_on, machine) = (rung.to_string(), MACHINE.to_string(), MACHINE.to_string());
-            found.push(Counted { rung, launches: 1, metrics: BTreeMap::new(), recorded_on, machine });
+            let (rung, machine) = (rung.to_string(), MACHINE.to_string());
+            found.push(Counted { rung, launches: 1, metrics: BTreeMap::new(), machine, recorded: true });
         }
         let name = SECTION_NAMES.iter().find(|names| names.0 == metric).map_or(metric, |names| names.1);
         if let Some(one) = found.last_mut() {

@@ -14,10 +14,10 @@ use std::path::PathBuf;
 pub struct Traced {
     /// Ranges of the host in the lane `host` (`host, level 2` …), and the GPU's work in a lane for each stream.
     pub spans: Vec<Span>,
-    /// Empty when live, else the recorded machine.
-    pub recorded_on: String,
     /// The machine that was traced, for labels; empty where nobody said.
     pub machine: String,
+    /// Whether that was in a recorded run.
+    pub recorded: bool,
     /// The same for Perfetto (<https://ui.perfetto.dev>).
     pub file: PathBuf,
 }
@@ -50,20 +50,16 @@ pub fn measure_trace(lesson: &Lesson, experiment: &str, work: impl FnOnce(&Gpu) 
         let trace = work(gpu)?;
         // With what only the records know, such as bytes and blocks.
         trace.save(&file)?;
-        Ok(Traced {
-            spans: trace.spans(),
-            recorded_on: String::new(),
-            machine: gpu.name().to_string(),
-            file: file.clone(),
-        })
+        Ok(Traced { spans: trace.spans(), machine: gpu.name().to_string(), recorded: false, file: file.clone() })
     };
     let to_rows = |traced: &Traced, backend| Span::to_rows(&traced.spans, backend);
     let from_rows = |rows: &[Measurement]| {
-        let recorded_on = Measurement::recorded_on(rows);
-        Traced { spans: Span::from_rows(rows), machine: recorded_on.clone(), recorded_on, file: file.clone() }
+        let machine = Measurement::recorded_on(rows);
+        let recorded = !machine.is_empty();
+        Traced { spans: Span::from_rows(rows), machine, recorded, file: file.clone() }
     };
     let traced = lesson.measure_as_if_allowed(experiment, work, to_rows, from_rows)?;
-    if !traced.recorded_on.is_empty() {
+    if traced.recorded {
         save_spans(&traced.spans, &file)?;
     }
     Ok(traced)
@@ -72,7 +68,7 @@ pub fn measure_trace(lesson: &Lesson, experiment: &str, work: impl FnOnce(&Gpu) 
 impl Traced {
     /// The timeline as a chart.
     pub fn timeline(&self) -> plot::Timeline {
-        plot::timeline(&self.spans).recorded_on(&self.recorded_on)
+        plot::timeline(&self.spans).recorded_on(if self.recorded { &self.machine } else { "" })
     }
 
     /// From the first start to the last end, in ms.
@@ -127,7 +123,7 @@ impl Traced {
     /// A figure in percent of the whole time as a row for [`plot::bars`], such as `100.0 * traced.busy()`.
     pub fn percent(&self, name: &str, value: f64) -> Measurement {
         let row = Measurement::new(name, Backend::Cuda, 0, "part of the time", "%", Summary::of(&[value])).dtype("");
-        Measurement { machine: self.machine.clone(), recorded: !self.recorded_on.is_empty(), ..row }
+        Measurement { machine: self.machine.clone(), recorded: self.recorded, ..row }
     }
 
     /// What the notebook calls to show a value.
@@ -148,7 +144,7 @@ mod tests {
             Span::new("stream 13", "copy to host", 2.0, 5.0),
             Span::new("default stream", "reduce", 8.0, 9.0),
         ];
-        let traced = Traced { spans, recorded_on: String::new(), machine: String::new(), file: PathBuf::new() };
+        let traced = Traced { spans, machine: String::new(), recorded: false, file: PathBuf::new() };
         assert_eq!((traced.total_ms(), traced.ms("reduce"), traced.busy()), (10.0, 3.0, 0.5));
         let shares = traced.shares(&["reduce", "copy to host"]);
         assert_eq!(
@@ -162,8 +158,7 @@ mod tests {
         assert_eq!(names, ["early", "late"]);
         let early = [("reduce".to_string(), 2000.0), ("copy to host".to_string(), 3000.0)];
         assert_eq!((ranges[0].work.as_slice(), ranges[0].us(), ranges[1].us()), (&early[..], 5000.0, 1000.0));
-        let none =
-            Traced { spans: Vec::new(), recorded_on: String::new(), machine: String::new(), file: PathBuf::new() };
+        let none = Traced { spans: Vec::new(), machine: String::new(), recorded: false, file: PathBuf::new() };
         assert_eq!((none.total_ms(), none.busy()), (0.0, 0.0));
     }
 }
