@@ -138,4 +138,4 @@ links: python ## ask every web address in notebooks and pages whether it still a
 	@$(PYTHON) -m env.lint.external_links
 
 clean: ## remove what set-up made; keeps results/ and the compiled crates in target/
-	@rm -rf .venv .gpulab
+	@rm -rf .venv .gpulab "$$($(PYTHON) -c 'from env import paths; print(paths.BUILDS)')"

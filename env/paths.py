@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -23,6 +24,14 @@ def read_json(path: Path) -> dict:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def without_spaces(folder: Path) -> Path:
+    """The folder itself, or one in the user's cache: evcxr can load no cell from a path with a space in it."""
+    if not any(character.isspace() for character in str(folder)):
+        return folder
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "gpulab" / hashlib.sha256(str(folder).encode()).hexdigest()[:12]
 
 
 def apply_offline(file: Path = ROOT / "offline.json") -> None:
@@ -53,8 +62,10 @@ TARGET = MADE / "target"
 LIBRARIES = GENERATED / "lib"
 # Beside the libraries: there gpulab and warpsim look for them.
 HEADERS = GENERATED / "include"
-WARM = GENERATED / "warm"
-KERNELS = GENERATED / "kernels"
+# Where evcxr builds.
+BUILDS = without_spaces(GENERATED)
+WARM = BUILDS / "warm"
+KERNELS = BUILDS / "kernels"
 STATE = GENERATED / "setup.json"
 PROGRAMS = TARGET / "release"
 

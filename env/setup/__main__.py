@@ -40,7 +40,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         python.check_version()
-        check_place(paths.ROOT)
+        check_place(paths.BUILDS)
         nvrtc.check_wish(os.environ.get("NVRTC", ""))
         onnxruntime.wish()
         lines = build.lesson_lines(lessons)
@@ -96,11 +96,11 @@ def disk_error(error: ToolError | OSError) -> ToolError:
     )
 
 
-def check_place(root: Path) -> None:
-    """The kernel hands file names on with spaces between them."""
-    if any(character.isspace() for character in str(root)):
-        what = f"the folder's path has a space in it, which the Rust kernel cannot handle: {root}"
-        raise ToolError(what, "move the project to a path without spaces, then make setup")
+def check_place(builds: Path) -> None:
+    """evcxr hands the names of its libraries on with spaces between them."""
+    if any(character.isspace() for character in str(builds)):
+        what = f"the course's folder and the folder of the cache have a space in their paths, where no cell can be built: {builds}"
+        raise ToolError(what, "set XDG_CACHE_HOME to a folder without spaces in its path, then make setup")
 
 
 def install(
