@@ -1,4 +1,4 @@
-"""PyTorch's side of the ladders: eager operations, as programs write them, on the arrays of `examples/record_ladders`."""
+"""PyTorch's side of the ladders: operations as programs write them, eager and compiled, on the arrays of `examples/record_ladders`."""
 
 from __future__ import annotations
 
@@ -252,6 +252,18 @@ def rope(_topic: str, size: list[int], inputs: Tensors) -> Call:
     return lambda: [turned(q), turned(k)]
 
 
+def compiled(make: Make) -> Make:
+    """The same operations under `torch.compile`, whose generated kernels fuse what stands together.
+
+    The first call of each shape compiles; `Job` finds its repeats after that.
+    """
+
+    def made(topic: str, size: list[int], inputs: Tensors) -> Call:
+        return torch.compile(make(topic, size, inputs), mode="max-autotune-no-cudagraphs", dynamic=False)
+
+    return made
+
+
 def attention(backend: SDPBackend) -> Make:
     """PyTorch's fused attention by one of its backends, which it is held to."""
 
@@ -294,7 +306,11 @@ NAMES = {
 CUDNN: dict[str, Make] = {"cuDNN": attention(SDPBackend.CUDNN_ATTENTION)}
 CUDNN_BACKWARD: dict[str, Make] = {"cuDNN": attention_backward(SDPBackend.CUDNN_ATTENTION)}
 OTHERS: dict[str, dict[str, Make]] = {
-    "residual_rms_norm": {"torch F.rms_norm": residual_then_norm},
+    "softmax": {"torch.compile": compiled(softmax)},
+    "layer_norm": {"torch.compile": compiled(norm)},
+    "rms_norm": {"torch.compile": compiled(norm)},
+    "residual_rms_norm": {"torch F.rms_norm": residual_then_norm, "torch.compile": compiled(residual_rms_norm)},
+    "rope": {"torch.compile": compiled(rope)},
     "flash_attention": CUDNN,
     "flash_attention_causal": CUDNN,
     "flash_backward": CUDNN_BACKWARD,
