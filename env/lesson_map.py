@@ -142,11 +142,11 @@ def _wanted(lesson_map: Map, places: dict[str, tuple[float, float]], name: str) 
 def bases(lessons: list[Lesson]) -> str:
     """The table of what builds on what."""
     lesson_map = Map(lessons)
-    rows = ["| lesson | builds on | minutes | quick path |", "| --- | --- | ---: | ---: |"]
+    rows = ["| lesson | builds on | minutes | quick path | optional |", "| --- | --- | ---: | ---: | ---: |"]
     for lesson in lessons:
         below = ", ".join(link(lesson_map.lessons[base]) for base in lesson_map.stated[lesson.name]) or "Rust"
         said = reading_times.stated(lesson) or reading_times.Times()
-        rows.append(f"| {link(lesson)} | {below} | {said.standard:.0f} | {said.quick:.0f} |")
+        rows.append(f"| {link(lesson)} | {below} | {said.standard:.0f} | {said.quick:.0f} | {said.optional:.0f} |")
     return "\n".join(rows) + "\n"
 
 

@@ -128,8 +128,7 @@ def _times(lessons: list[Lesson]) -> Iterator[Finding]:
     readme, step = ROOT / "README.md", "python3 -m env.lint.minutes --write"
     for lesson in lessons:
         if problem := reading_times.wrong(lesson):
-            likely = reading_times.estimate(lesson)
-            says = f"About {likely.standard:.0f} minutes (quick path: {likely.quick:.0f})"
+            says = reading_times.estimate(lesson)
             yield Finding(lesson.path, "cell 1", problem, f"write `{says}` there, then {step}")
     lines = readme.read_text("utf-8").splitlines() if readme.exists() else []
     for row in reading_times.table(lessons):

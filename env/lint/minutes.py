@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How long each lesson takes on both paths, section by section, and README's table; `--write` states it everywhere.
 
-Standard path: everything read, run and solved. Quick path, for who knows CUDA C: all cells run; question, prediction
-and plots read; exercises from lesson 10 on. What the rates are, and why: `env/lint/reading_times.py`.
+Standard path: everything read, run and solved but the sections marked optional. Quick path, for who knows CUDA C: all cells
+run; question, prediction and plots read; exercises from lesson 10 on. What the rates are, and why: `env/lint/reading_times.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def with_sums(readme: str, lessons: list, rows: list[str]) -> str:
         row = re.compile(rf"(\(notebooks/{lesson.name}\.ipynb\) \|.*?\| )\d+( \| \[)")
         if said := reading_times.stated(lesson):
             readme = row.sub(rf"\g<1>{said.standard:.0f}\g<2>", readme)
-    block = re.compile(r"(?<=\| quick path \|\n\| --- \| --- \| ---: \| ---: \|\n)(?:\|.*\n)*")
+    block = re.compile(r"(?<=\| optional sections \|\n\| --- \| --- \| ---: \| ---: \| ---: \|\n)(?:\|.*\n)*")
     return block.sub("\n".join([*rows, ""]), readme)
 
 
@@ -59,12 +59,11 @@ def main() -> int:
             reading_times.stated(lesson),
             reading_times.wrong(lesson),
         )
-        says = f"states {said.standard:.0f} ({said.quick:.0f})" if said else "states nothing"
-        print(f"{lesson.name}: {likely.standard:.0f} minutes (quick path: {likely.quick:.0f}); {says}")
+        print(f"{lesson.name}: {likely}; it says: {said or 'nothing'}")
         for name, part in reading_times.sections(lesson):
-            print(f"    {part.standard:5.1f} {part.quick:5.1f}  {name}")
+            print(f"    {part.standard:5.1f} {part.quick:5.1f} {part.optional:5.1f}  {name}")
         if problem and chosen.write:
-            state(lesson, f"About {likely.standard:.0f} minutes (quick path: {likely.quick:.0f})")
+            state(lesson, str(likely))
         elif problem:
             off += 1
             print(f"  {problem}")

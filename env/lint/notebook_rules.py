@@ -15,6 +15,8 @@ from env.lint import page_rules
 from env.notebooks import KERNEL, ROOT, Lesson, relative, tags
 
 SECTIONS = ["Question", "Prediction", "Experiment", "Plot", "Explanation", "Exercise", "Check", "Where next"]
+# What is on neither path, before the last section.
+DEEPER = "Going deeper (optional)"
 MOST_LINES = 15
 # For a cell that shows a thing in full, once: it says which.
 MOST_LINES_IN_FULL = 40
@@ -129,8 +131,10 @@ def _sections(lesson: Lesson) -> Iterator[Finding]:
         if len(found) < 2 or not _begins(found[-1], SECTIONS[-1]):
             step = "use `## …` for its parts, the last one `## Where next`"
             yield Finding(lesson.path, "", "has fewer than two sections, or does not end with `Where next`", step)
-    elif len(found) != len(SECTIONS) or not all(map(_begins, found, SECTIONS)):
-        step = f"have exactly the sections {', '.join(SECTIONS)}; use `###` below them"
+        return
+    wanted = [*SECTIONS[:-1], DEEPER, SECTIONS[-1]] if DEEPER in found else SECTIONS
+    if len(found) != len(wanted) or not all(map(_begins, found, wanted)):
+        step = f"have exactly the sections {', '.join(SECTIONS)}, with or without `{DEEPER}` before the last one; use `###` below them"
         yield Finding(lesson.path, "", f"its sections are: {', '.join(found) or 'none'}", step)
 
 

@@ -1,5 +1,7 @@
 """How long a lesson takes: an estimate from what it holds, and the two paths through the course that follow from it.
 
+A heading that ends with `(optional)` begins what neither path counts, up to the next heading of its level.
+
 Nobody was timed. The rates are guesses of ours, on the slow side of what is known: people read 238 words of plain
 non-fiction a minute (Brysbaert, Journal of Memory and Language 109, 2019), and a lesson is denser than that.
 """
@@ -25,7 +27,8 @@ SHARE, LEAST = 0.25, 10
 
 WORD = re.compile(r"\w[\w'’.-]*")
 SHOWS_KERNEL = re.compile(r"\.(?:source|diff)\(")
-STATED = re.compile(r"About (\d+) minutes(?: \(quick path: (\d+)\))?")
+STATED = re.compile(r"About (\d+) minutes(?: \(quick path: (\d+)(?:; optional sections: (\d+))?\))?")
+OPTIONAL = "(optional)"
 # Who knows CUDA C reads these, runs all cells, and leaves out the exercises of 00 to 03.
 READ_QUICKLY = ("Question", "Prediction", "Plot", "Exercise", "Check", "The four steps")
 PARTS = {
@@ -43,23 +46,32 @@ KERNEL_PART = ("0", "1")
 
 @dataclass
 class Times:
-    """Minutes on the standard path and on the quick one."""
+    """Minutes on the standard path and on the quick one, and of the optional sections, which are on neither."""
 
     standard: float = 0.0
     quick: float = 0.0
+    optional: float = 0.0
 
     def __add__(self, other: Times) -> Times:
-        return Times(self.standard + other.standard, self.quick + other.quick)
+        return Times(self.standard + other.standard, self.quick + other.quick, self.optional + other.optional)
+
+    def __str__(self) -> str:
+        """As a lesson states it."""
+        more = f"; optional sections: {self.optional:.0f}" if self.optional else ""
+        return f"About {self.standard:.0f} minutes (quick path: {self.quick:.0f}{more})"
 
 
 def sections(lesson: Lesson) -> list[tuple[str, Times]]:
     """The minutes of each section, in order, by its heading; what stands before the first one is called `head`."""
-    found = [("head", Times())]
+    found, optional = [("head", Times())], 0
     for cell in lesson.notebook.cells:
-        if cell.cell_type != "code":
-            found += [(one.text, Times()) for one in page_rules.headings(cell.source) if one.level == 2]
+        for one in page_rules.headings(cell.source) if cell.cell_type != "code" else ():
+            found += [(one.text, Times())] * (one.level == 2)
+            if one.level <= (optional or one.level):
+                optional = one.level if one.text.endswith(OPTIONAL) else 0
         name, times = found[-1]
-        found[-1] = (name, times + _cell(cell, name, first_part=lesson.name.startswith("0")))
+        took = _cell(cell, name, first_part=lesson.name.startswith("0"))
+        found[-1] = (name, times + (Times(optional=took.standard) if optional else took))
     return found
 
 
@@ -78,14 +90,15 @@ def _cell(cell, section: str, first_part: bool) -> Times:
 def estimate(lesson: Lesson) -> Times:
     """The whole lesson's minutes, in steps of five."""
     whole = sum((times for _, times in sections(lesson)), Times())
-    return Times(*(ROUND_TO * max(1, round(value / ROUND_TO)) for value in (whole.standard, whole.quick)))
+    standard, quick = (ROUND_TO * max(1, round(value / ROUND_TO)) for value in (whole.standard, whole.quick))
+    return Times(standard, quick, ROUND_TO * max(whole.optional > 0, round(whole.optional / ROUND_TO)))
 
 
 def stated(lesson: Lesson) -> Times | None:
     """What the lesson's first cell says, as `About 70 minutes (quick path: 45)`; None where one of the two is missing."""
     cells = lesson.notebook.cells
     match = STATED.search(cells[0].source) if cells else None
-    return Times(int(match[1]), int(match[2])) if match and match[2] else None
+    return Times(int(match[1]), int(match[2]), int(match[3] or 0)) if match and match[2] else None
 
 
 def wrong(lesson: Lesson) -> str | None:
@@ -93,7 +106,12 @@ def wrong(lesson: Lesson) -> str | None:
     said, likely = stated(lesson), estimate(lesson)
     if said is None:
         return "does not state its minutes on both paths"
-    for path, ours, theirs in (("", said.standard, likely.standard), ("quick ", said.quick, likely.quick)):
+    paths = (
+        ("", said.standard, likely.standard),
+        ("quick ", said.quick, likely.quick),
+        ("optional ", said.optional, likely.optional),
+    )
+    for path, ours, theirs in paths:
         if abs(ours - theirs) > max(LEAST, SHARE * theirs):
             return f"states {ours:.0f} {path}minutes, and what it holds takes about {theirs:.0f}"
     return None
@@ -122,4 +140,4 @@ def _row(name: str, lessons: list[tuple[str, Times]]) -> list[str]:
     whole = sum((times for _, times in lessons), Times())
     numbers = [name.partition("_")[0] for name, _ in lessons]
     which = numbers[0] if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-    return [f"| {name} | {which} | {hours(whole.standard)} | {hours(whole.quick)} |"]
+    return [f"| {name} | {which} | {hours(whole.standard)} | {hours(whole.quick)} | {hours(whole.optional)} |"]

@@ -38,6 +38,11 @@ def test_each_path_counts_what_it_does():
     )
     shown = [nbformat.v4.new_code_cell('ladder.diff("02")') for _ in range(10)]
     assert reading_times.estimate(lesson(*shown)).standard == 20
+    optional = [text(f"### 3. More (optional)\n\n{WORDS}"), exercise(), text(f"### 4. On\n\n{WORDS}")]
+    further = lesson(text(f"## Experiment\n\n{WORDS}"), *optional)
+    assert str(reading_times.estimate(further)) == "About 10 minutes (quick path: 5; optional sections: 15)"
+    deeper = lesson(text("## Going deeper (optional)"), text(f"### More\n\n{WORDS}"), text(f"## Where next\n\n{WORDS}"))
+    assert str(reading_times.estimate(deeper)) == "About 5 minutes (quick path: 5; optional sections: 5)"
     fenced = text(f"## Question\n\n```text\n{WORDS * 9}\n```")
     assert reading_times.estimate(lesson(fenced)).standard == 5
 
@@ -50,6 +55,7 @@ def test_each_path_counts_what_it_does():
         ("About 40 minutes", "both paths"),
         ("About 20 minutes (quick path: 20)", "states 20 minutes, and what it holds takes about 40"),
         ("About 40 minutes (quick path: 40)", "states 40 quick minutes"),
+        ("About 40 minutes (quick path: 20; optional sections: 30)", "states 30 optional minutes"),
     ],
 )
 def test_a_statement_that_is_off_is_found(head, problem):
@@ -60,11 +66,11 @@ def test_a_statement_that_is_off_is_found(head, problem):
 def test_readme_gets_the_sums():
     lessons = [lesson(name=name) for name in ("01_a", "02_b", "10_c", "30_d")]
     rows = reading_times.table(lessons)
-    assert rows[0] == "| first steps | 01 to 02 | 40 min | 10 min |"
-    assert "| **the kernel part** | 01 to 10 | 1 h | 15 min |" in rows
-    assert rows[-1] == "| **all of it** | 01 to 30 | 1 h 20 min | 20 min |"
+    assert rows[0] == "| first steps | 01 to 02 | 40 min | 10 min | 0 min |"
+    assert "| **the kernel part** | 01 to 10 | 1 h | 15 min | 0 min |" in rows
+    assert rows[-1] == "| **all of it** | 01 to 30 | 1 h 20 min | 20 min | 0 min |"
     page = "| [A](notebooks/01_a.ipynb) | 3 things | 7 | [on a CPU](x) |\n\n"
-    page += "| part | lessons | standard path | quick path |\n| --- | --- | ---: | ---: |\n| old |\n\nend\n"
+    page += "| part | lessons | standard path | quick path | optional sections |\n| --- | --- | ---: | ---: | ---: |\n| old |\n\nend\n"
     written = minutes.with_sums(page, lessons, rows)
     assert "| 3 things | 20 | [on" in written and "| old |" not in written and written.endswith(f"{rows[-1]}\n\nend\n")
 
