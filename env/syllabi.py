@@ -256,7 +256,8 @@ def spared(lesson: Lesson, pieces: tuple[str, ...], quick: bool) -> int:
 def skipped(lesson: Lesson, quick: bool) -> str:
     """What to leave out first, with the minutes saved; on the quick path all exercises that do not show its objective."""
     part, own = PARTS[number(lesson)], exercises(lesson)
-    pieces = tuple(name for name in own if name not in part.shown_quick) if quick else part.skip
+    on_path = (cell.metadata.get("exercise") for cell, _, optional in reading_times.walk(lesson) if not optional)
+    pieces = tuple(name for name in on_path if name and name not in part.shown_quick) if quick else part.skip
     saves = spared(lesson, pieces, quick)
     if quick and saves < len(pieces) * reading_times.EXERCISE_QUICK:
         return "all exercises, whose time is not counted here"

@@ -1,6 +1,7 @@
 """How long a lesson takes: an estimate from what it holds, and the two paths through the course that follow from it.
 
-A heading that ends with `(optional)` begins what neither path counts, up to the next heading of its level.
+A heading that ends with `(optional)`, or begins with `Optional`, begins what neither path counts, up to the next heading of its
+level.
 
 Nobody was timed. The rates are guesses of ours, on the slow side of what is known: people read 238 words of plain
 non-fiction a minute (Brysbaert, Journal of Memory and Language 109, 2019), and a lesson is denser than that.
@@ -9,7 +10,10 @@ non-fiction a minute (Brysbaert, Journal of Memory and Language 109, 2019), and 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from nbformat import NotebookNode
 
 from env.lint import page_rules
 from env.notebooks import Lesson, tags
@@ -28,7 +32,7 @@ SHARE, LEAST = 0.25, 10
 WORD = re.compile(r"\w[\w'’.-]*")
 SHOWS_KERNEL = re.compile(r"\.(?:source|diff)\(")
 STATED = re.compile(r"About (\d+) minutes(?: \(quick path: (\d+)(?:; optional sections: (\d+))?\))?")
-OPTIONAL = "(optional)"
+OPTIONAL = re.compile(r"Optional\b.*|.*\(optional\)")
 # Who knows CUDA C reads these, runs all cells, and leaves out the exercises of 00 to 03.
 READ_QUICKLY = ("Question", "Prediction", "Plot", "Exercise", "Check", "The four steps")
 PARTS = {
@@ -63,16 +67,24 @@ class Times:
 
 def sections(lesson: Lesson) -> list[tuple[str, Times]]:
     """The minutes of each section, in order, by its heading; what stands before the first one is called `head`."""
-    found, optional = [("head", Times())], 0
+    found: list[tuple[str, Times]] = []
+    for cell, section, optional in walk(lesson):
+        took = _cell(cell, section, first_part=lesson.name.startswith("0"))
+        if not found or found[-1][0] != section:
+            found.append((section, Times()))
+        found[-1] = (section, found[-1][1] + (Times(optional=took.standard) if optional else took))
+    return found
+
+
+def walk(lesson: Lesson) -> Iterator[tuple[NotebookNode, str, bool]]:
+    """Each cell with its section's heading (before the first one `head`), and whether it is optional."""
+    section, optional = "head", 0
     for cell in lesson.notebook.cells:
         for one in page_rules.headings(cell.source) if cell.cell_type != "code" else ():
-            found += [(one.text, Times())] * (one.level == 2)
+            section = one.text if one.level == 2 else section
             if one.level <= (optional or one.level):
-                optional = one.level if one.text.endswith(OPTIONAL) else 0
-        name, times = found[-1]
-        took = _cell(cell, name, first_part=lesson.name.startswith("0"))
-        found[-1] = (name, times + (Times(optional=took.standard) if optional else took))
-    return found
+                optional = one.level if OPTIONAL.fullmatch(one.text) else 0
+        yield cell, section, bool(optional)
 
 
 def _cell(cell, section: str, first_part: bool) -> Times:

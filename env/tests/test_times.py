@@ -41,6 +41,8 @@ def test_each_path_counts_what_it_does():
     optional = [text(f"### 3. More (optional)\n\n{WORDS}"), exercise(), text(f"### 4. On\n\n{WORDS}")]
     further = lesson(text(f"## Experiment\n\n{WORDS}"), *optional)
     assert str(reading_times.estimate(further)) == "About 10 minutes (quick path: 5; optional sections: 15)"
+    checked = lesson(text("## Check"), text("### Optional exercises"), exercise(), name="02_lesson")
+    assert reading_times.estimate(checked) == reading_times.Times(5, 5, 10)
     deeper = lesson(text("## Going deeper (optional)"), text(f"### More\n\n{WORDS}"), text(f"## Where next\n\n{WORDS}"))
     assert str(reading_times.estimate(deeper)) == "About 5 minutes (quick path: 5; optional sections: 5)"
     fenced = text(f"## Question\n\n```text\n{WORDS * 9}\n```")
