@@ -22,6 +22,8 @@ KNOWN = {
     "No Kernel": "docs/troubleshooting.html",
 }
 LOCAL = re.compile("file:|data:|blob:")
+# What hangs is found; a machine that is busy with other tests has once taken more than half a minute to open a file.
+LIMIT_MS = 600_000
 STEP = "open experiments.html in a browser, and look at its console and at env/book/static/experiments.js"
 NOTHING = "no such word anywhere qzx"
 SHOTS = ["index", "lessons/10_vector_add", "lessons/12a_matmul_tiles", "lessons/31a_flash_attention", "experiments"]
@@ -31,6 +33,7 @@ SHOTS = ["index", "lessons/10_vector_add", "lessons/12a_matmul_tiles", "lessons/
 def visit(browser: Any, where: str, **settings: Any) -> Iterator[Any]:
     """A page of its own, which may ask for files alone and complain about nothing."""
     context = browser.new_context(**settings)
+    context.set_default_timeout(LIMIT_MS)
     page, wrong = context.new_page(), []
 
     def note(text: str) -> None:

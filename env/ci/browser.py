@@ -29,7 +29,7 @@ FLAGS = [
 ]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WINDOW = {"width": 1280, "height": 1500}
-RUN_LIMIT_S, KERNEL_LIMIT_S = 300, 180
+RUN_LIMIT_S = 900
 SKIPPED = 3
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 SCROLLER = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-outer"
@@ -137,6 +137,8 @@ def opened(browser: str, scratch: Path) -> Iterator[Any]:
         except Error as error:
             step = "start the browser by hand, or name another with CHROMIUM"
             raise ToolError(f"{browser} does not start: {error.message[:600]}", step) from None
+        # Against what hangs, and no limit to a slow machine.
+        context.set_default_timeout(RUN_LIMIT_S * 1000)
         try:
             yield context
         except Error as error:
@@ -202,7 +204,7 @@ def look(page: Any, address: str, notebook: Path, folder: Path) -> str:
     started = time.monotonic()
     page.goto(address)
     page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
-    page.wait_for_function(READY, timeout=KERNEL_LIMIT_S * 1000)
+    page.wait_for_function(READY, timeout=RUN_LIMIT_S * 1000)
     page.wait_for_timeout(1000)
     check_no_pop_up(page, "after opening the notebook")
     waited, started = time.monotonic() - started, time.monotonic()

@@ -13,8 +13,6 @@ from env.console import ToolError
 from env.onnx.compare import Row
 
 PROMPT = "A thread block is"
-# Against what hangs, and no limit to a slow machine.
-LIMIT_MS = 120_000
 STEP = "open the page in a browser, and look at its console and at env/onnx/web/static/page.js"
 CHANCES = (
     "() => [...document.querySelectorAll('.chances li span:last-child')].map(part => parseFloat(part.textContent))"
@@ -49,7 +47,7 @@ def page(first: Path, browser: str, **settings: Any) -> Iterator[Any]:
         try:
             with visit(started, "the exported models", **settings) as tab:
                 tab.goto(first.resolve().as_uri())
-                tab.wait_for_function("window.gpulab?.rows || window.gpulab?.failed", timeout=LIMIT_MS)
+                tab.wait_for_function("window.gpulab?.rows || window.gpulab?.failed")
                 if failed := tab.evaluate("gpulab.failed"):
                     raise ToolError(f"the page says: {failed}", STEP)
                 yield tab
@@ -70,7 +68,7 @@ def look(first: Path, browser: str) -> Seen:
         tab.fill(".prompt", PROMPT)
         tab.locator(".temperature").press("Home")
         tab.click(".go")
-        tab.wait_for_function("document.querySelector('.gpt .took').textContent.includes('is full')", timeout=LIMIT_MS)
+        tab.wait_for_function("document.querySelector('.gpt .took').textContent.includes('is full')")
         written = tab.evaluate(
             "[...document.querySelector('.written').childNodes].map(part => part.textContent).join('')"
         )
