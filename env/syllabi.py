@@ -67,136 +67,130 @@ DAILY = "thirty-days"
 
 PARTS = {
     "00": Part(("What the hardware would count",), ("T1", "T6")),
-    "01": Part(("What types can forbid", "Clocks, caches and cores", "will_it_run"), ("layer_batch", "fix_mismatch")),
+    "01": Part(("Was it fair", "Clocks, caches and cores"), ("layer_batch", "fix_mismatch")),
     "02": Part(
-        ("From which size on", "What a launch costs", "crossover"),
+        ("From which size on", "What a launch costs"),
         ("time_kernel", "find_fault", "T3", "T5"),
         "says which of two programs a faster kernel makes faster, and where a late error comes from",
         ("T3", "T5"),
     ),
     "03": Part(
-        ("Memory that both can name", "What memory costs before", "no_leak"),
-        ("pool_numbers", "largest_batch", "M1", "M2"),
+        ("Memory that both can name", "Two regimes of a copy"),
+        ("best_chunks", "largest_batch", "M1", "M2"),
         "gives a pool's used and reserved bytes after each of four steps, and the least time of a pipeline on streams",
         ("M1", "M2"),
     ),
     "10": Part(
-        ("Up to the copy", "Beneath `gpulab`", "two_kinds"),
-        ("scale", "planes", "shifted_sectors", "S1", "S2", "S3"),
+        ("Beneath `gpulab`", "Up to the copy"),
+        ("scale", "planes", "S1", "S2", "S3"),
         "launches a guarded kernel for any size, and computes the sectors that one load of a warp touches",
         ("scale", "S1", "S2"),
     ),
     "11": Part(
-        ("The last block adds", "What coalescing is worth", "row_sums"),
-        ("dot", "scan", "diagnose_total", "B3", "B4"),
+        ("What coalescing is worth",),
+        ("dot", "scan", "B3", "B4"),
         "says which additions are lost when everybody adds, and counts the barriers and atomics of a given sum",
         ("dot", "B3", "B4"),
     ),
     "12a": Part(
-        ("A tile per warp", "Registers and occupancy", "tile_suspect"),
+        ("The roofline", "Registers and occupancy"),
         ("product", "memory_limit", "P1"),
         "counts reads per multiply-add for a given tile, and says from that how fast a kernel can be at most",
         ("memory_limit", "P1"),
     ),
     "12b": Part(
-        ("Registers have banks", "Read ahead from shared memory", "in single steps", "fix_up_traffic"),
+        ("One row of the ladder by hand",),
         ("product_loop", "wave_share", "P2"),
     ),
     "12c": Part(
-        ("Formats", "first_bank"),
-        ("mma_tile", "error_suspect"),
-        "finds by experiments which number format a kernel uses where, and says what that does to its error",
-        ("error_suspect",),
+        ("What mma.sync can do at best",),
+        ("mma_tile", "first_bank"),
+        "says why the first kernel on tensor cores is slow, and computes in which bank a swizzled piece begins",
+        ("first_bank",),
     ),
     "12d": Part(
-        ("by hand", "What the bits cost", "narrow_product"),
+        ("What is left to gain", "Rung 09: the epilogue"),
         ("wgmma_tile", "ring_suspect"),
         "follows stages and parities of a ring through several tiles, and says at which lengths a miscount does not show",
         ("ring_suspect",),
     ),
     "13": Part(
-        ("A token that does not exist", "gather_four"),
-        ("scatter_add", "straddling_rows", "S6"),
+        ("Why language models need it",),
+        ("gather_four", "straddling_rows", "S6"),
         "computes how many bytes memory hands out for a row of any width, and which share of them is used",
         ("straddling_rows", "S6"),
     ),
     "14": Part(
-        ("RoPE", "swiglu"),
-        ("log_sum_exp", "add_rms_norm", "fused_share", "F1", "F2"),
+        ("What it costs its author",),
+        ("add_rms_norm", "fused_share", "F1", "F3"),
         "counts the bytes of a chain and of its fused kernel, and says of a kernel with fewer bytes why it is slower",
         ("fused_share", "F1", "F3"),
     ),
-    "15": Part(("What the copies cost", "keep_fares"), ("group_by_zone", "R1", "R2", "R3")),
-    "15a": Part(("And dropping rows?", "triangle_bytes"), ("masked_normalise", "pass_bytes", "R4", "R5")),
+    "15": Part(("And the file", "keep_fares"), ("group_by_zone", "R1", "R2", "R3")),
+    "15a": Part(("What does not fit into array operations", "pass_bytes"), ("masked_normalise", "R4", "R5")),
     "16": Part(
-        ("The same in Perfetto", "Nsight Systems", "Testing GPU code", "case_two"),
-        ("case_one", "write_rows", "P5"),
+        ("The matmul", "case_two"),
+        ("case_one", "P5"),
         "names for a given profile the part that is near its limit, what the warps wait for, and what to try first",
         ("case_one", "P5"),
     ),
     "17a": Part(
-        ("A panic in a kernel", "Ways to write GPU code", "particle_sectors"), ("transpose", "diagnose_count", "K1", "K2")
+        ("One declaration for both sides", "An index past the end"), ("transpose", "diagnose_count", "K1", "K2")
     ),
-    "17b": Part(("The same idea on tensor cores", "least_side"), ("wide_softmax", "diagnose_rows", "K4", "K5")),
-    "20": Part(("Log, and raise an alarm", "A loader beside the training", "enough_images"), ("adamw", "resume_run")),
+    "17b": Part(("The same idea on tensor cores",), ("wide_softmax", "diagnose_rows", "K4", "K5")),
+    "20": Part(("A loader beside the training",), ("adamw", "enough_images")),
     "20a": Part(
-        ("The same step on a GPU", "Which operator made the NaN", "bytes_well_used"),
+        ("The same step on a GPU", "Sixteen bits"),
         ("conv_gradient", "nan_origin", "L3"),
-        "reads where a step's time goes, and counts the multiply-adds that a byte of its largest weight serves",
-        ("bytes_well_used",),
+        "reads where a step's time goes, and names the operator that made a NaN",
+        ("nan_origin",),
     ),
     "21": Part(
         ("Out of memory, for real", "sixteen_bit_gpu"),
-        ("step_memory", "choose_algorithms", "diagnose_growth", "L1", "L2"),
+        ("step_memory", "diagnose_growth", "L1", "L2"),
         "counts what a training step keeps in memory, part by part",
         ("step_memory", "L1"),
     ),
     "22": Part(
-        ("Stop, go on", "A whole run"),
-        ("bigram", "model_of_a_day", "diagnose_long_text"),
+        ("A whole run",),
+        ("bigram", "model_of_a_day"),
         "computes from hours and utilisation how large a model a GPU can train",
         ("model_of_a_day",),
     ),
-    "22a": Part(("Why so little", "The same step without candle"), ("cross_entropy", "sequences_that_fit")),
-    "30": Part(
-        ("Heads that share", "What the mask does not save", "grouped"), ("softmax_row", "longest_sequence", "diagnose_leak", "A1")
-    ),
-    "31a": Part(("What a causal mask saves", "queries_per_block"), ("one_pass", "tile_loop", "A2")),
-    "31b": Part(("The idea outside this kernel", "diagnose_traffic"), ("weigh", "merge_parts", "tensor_busy")),
-    "40": Part(
-        ("Evaluation mode", "Choosing the next token", "top_p"), ("decode_step", "token_floor", "diagnose_serving", "A3", "A4")
-    ),
+    "22a": Part(("Why so little", "The same step without candle"), ("cross_entropy", "step_cures")),
+    "30": Part(("Why the largest score", "What a line must cost"), ("softmax_row", "diagnose_leak", "A1")),
+    "31a": Part(("What a causal mask saves", "Which counter asks"), ("one_pass", "tile_loop", "A2")),
+    "31b": Part(("The rungs, the chain", "What limits each rung"), ("weigh", "tensor_busy")),
+    "40": Part(("Evaluation mode", "A model that answers"), ("decode_step", "token_floor", "A3", "A4")),
     "41": Part(
-        ("AWQ", "Uneven grids", "pack_words"),
+        ("Uneven grids", "On a GPU: one row"),
         ("scale_search", "quantized_matvec", "four_bit_gain", "A5"),
     ),
-    "42": Part(("Which provider", "within_deadline"), ("eight_bits", "left_in_f32", "cache_bytes", "X1", "X2", "X3")),
+    "42": Part(("Which provider",), ("left_in_f32", "own_graph", "X1", "X2", "X3")),
     "50": Part(
-        ("Files that peft reads", "lora_merge"),
+        ("Merged: an adapter", "What a rank is worth"),
         ("lora_forward", "qlora_memory", "diagnose_adapter", "D1", "D2", "D3"),
         "counts what learns and what a step holds for full tuning, LoRA and QLoRA, and names two silent mistakes",
         ("qlora_memory", "D1", "D3"),
     ),
-    "51": Part(("Aside: does memory", "Rows of different lengths"), ("spmv_eight", "break_even", "diagnose_sparse", "A6")),
-    "51a": Part(
-        ("Control: is the dense product", "Control: why not twice"), ("two_four", "two_four_bytes", "diagnose_places", "A7")
-    ),
+    "51": Part(("Rows of different lengths",), ("spmv_eight", "diagnose_sparse", "A6")),
+    "51a": Part(("What does the pattern cost",), ("two_four", "diagnose_places", "A7")),
     "60": Part(
-        ("An all-reduce of our own", "Up a tree"), ("ring_all_reduce", "ring_balance", "diagnose_parallel", "L4", "L5")
+        ("How far does it scale", "Up a tree"), ("ring_all_reduce", "diagnose_parallel", "L4", "L5")
     ),
     "61": Part(
-        ("Tensor parallel", "Pipeline parallel", "micro_batches"),
-        ("sharded_step", "reshard", "fewest_gpus", "diagnose_checkpoint", "Z1", "Z2"),
+        ("And on real GPUs", "Fetching the next block"),
+        ("sharded_step", "fewest_gpus", "Z1", "Z2"),
     ),
     "62": Part(
-        ("Prometheus", "A live chart", "parse_metrics"), ("hysteresis", "run_energy", "diagnose_slow", "N1", "N2", "N3")
+        ("A live chart", "Memory that is held"), ("hysteresis", "diagnose_slow", "N1", "N2", "N3")
     ),
     "63": Part(
-        ("Prompts that begin alike", "The same scheduler in real time"),
-        ("scheduler_step", "batch_for_latency", "littles_law", "diagnose_server", "V1", "V2", "V3"),
+        ("A client that reads slowly",),
+        ("scheduler_step", "batch_for_latency", "diagnose_server", "V1", "V2", "V3"),
     ),
     "90": Part(
-        ("Prune (lesson 51a)", "Export (lesson 42)"), ("add_layer_norm", "linear4", "sample", "C1", "C2", "C3")
+        ("Prune (lesson 51a)", "Export (lesson 42)"), ("add_layer_norm", "linear4", "C1", "C2", "C3")
     ),
 }  # fmt: skip
 

@@ -25,7 +25,7 @@ from nbformat import NotebookNode
 from env.console import ToolError
 from env.notebooks import KERNEL
 
-START_LIMIT_S = 300
+START_LIMIT_S = 3600
 # The Rust kernel passes a cell's stdout and stderr on from a thread of its own, so lines may follow its "idle".
 SILENCE_S = 0.08
 
@@ -120,10 +120,11 @@ class RunningKernel:
         try:
             self.block.__enter__()
         except (OSError, RuntimeError) as error:
+            said = self.said() or str(error)
+            self._kill()
             self._end()
             if self.stop.is_set():
                 raise KeyboardInterrupt from None
-            said = self.said() or str(error)
             raise ToolError(f"the kernel did not start or gave no answer: {said}", "make setup") from error
         return self
 

@@ -227,12 +227,12 @@ def test_a_full_or_read_only_disk_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_cells_are_built_where_the_path_has_no_space(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, spaced = Path("/srv/gpulab/.gpulab"), Path("/srv/my course/gpulab/.gpulab")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/home/me/.cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/users/me/cache")
     assert paths.without_spaces(plain) == plain
     elsewhere, another = paths.without_spaces(spaced), paths.without_spaces(Path("/srv/my other/gpulab/.gpulab"))
-    assert elsewhere.parent == another.parent == Path("/home/me/.cache/gpulab") and elsewhere != another
+    assert elsewhere.parent == another.parent == Path("/users/me/cache/gpulab") and elsewhere != another
     setup.check_place(elsewhere)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/home/john smith/.cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/users/john smith/cache")
     with pytest.raises(console.ToolError, match="next: set XDG_CACHE_HOME"):
         setup.check_place(paths.without_spaces(spaced))
 

@@ -82,4 +82,4 @@ def test_the_kernel_part_is_as_long_as_promised():
         one for one in map(notebooks.load, notebooks.find()) if one.name.startswith(reading_times.KERNEL_PART)
     ]
     stated = [reading_times.stated(one) for one in kernel_part]
-    assert 15 <= sum(one.standard for one in stated) / 60 <= 25 and 8 <= sum(one.quick for one in stated) / 60 <= 12.5
+    assert 12 <= sum(one.standard for one in stated) / 60 <= 16.5 and 6 <= sum(one.quick for one in stated) / 60 <= 9

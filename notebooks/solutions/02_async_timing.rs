@@ -27,19 +27,6 @@ fn find_fault(queue: &mut PracticeQueue, work: &[PracticeKernel]) -> Option<usiz
     None
 }
 
-// exercise: crossover
-fn crossover(cpu: &[(usize, f64)], gpu: &[(usize, f64)]) -> Option<usize> {
-    let mut from = None;
-    // From the large end down, for as long as the GPU is ahead.
-    for (cpu, gpu) in cpu.iter().zip(gpu).rev() {
-        if gpu.1 >= cpu.1 {
-            break;
-        }
-        from = Some(cpu.0);
-    }
-    from
-}
-
 // exercise: launch_bound
 // Before, the device takes 13 µs a pair and the host 8: launches hide, and the queue grows. After, the device takes 5: it waits
 // for each launch, so the last kernel begins when the last of 2000 launches has returned.
@@ -53,8 +40,11 @@ fn which_is_faster(first: &[f64], second: &[f64]) -> Option<Ordering> {
         return None;
     }
     let interval = |samples: &[f64]| {
-        let [_, _, low, high] = spread_and_interval(&mut samples.to_vec());
-        (low, high)
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (n, half) = (sorted.len() as f64, 0.98 * (sorted.len() as f64).sqrt());
+        let at = |place: f64| sorted[(place as usize).min(sorted.len() - 1)];
+        (at(n / 2.0 - half), at(n / 2.0 + half))
     };
     let (first, second) = (interval(first), interval(second));
     if first.1 < second.0 {

@@ -27,11 +27,6 @@ fn largest_batch(pool: &PracticePool, wanted: usize, item: u64) -> Result<usize>
     }
 }
 
-// exercise: pool_numbers
-// 100 MiB take 4 pieces of 32; a wait with threshold 0 gives them back, and with the maximum keeps them; 40 MiB then
-// come out of those 128; trim gives back what is unused.
-let my_numbers: [(u64, u64); 5] = [(100, 128), (0, 0), (0, 128), (40, 128), (0, 0)];
-
 // exercise: best_chunks
 // (38 / k + 0.03) + (k − 1) (20 / k + 0.01) = 20.02 + 18 / k + 0.01 k, which is least at k = √1800.
 let my_chunks: (Option<usize>, Option<f64>) = (Some(42), Some(20.87));

@@ -9,19 +9,6 @@ const SCALE: &str = r#"extern "C" __global__ void scale(const float *x, float *y
     }
 }"#;
 
-// exercise: two_kinds
-const TWO_KINDS: &str = r#"extern "C" __global__ void two_kinds(float *x, int n) {
-    int t = blockIdx.x * blockDim.x + threadIdx.x;
-    // Two warps share 64 elements: the even warp takes the even ones.
-    int i = t / 64 * 64 + t % 32 * 2 + t / 32 % 2;
-    if (i < n) {
-        float value = x[i];
-        if (i % 2 == 0) { for (int k = 0; k < 64; ++k) { value = value * 0.5f + 1.0f; } }
-        else { for (int k = 0; k < 64; ++k) { value = value * value - 0.5f; } }
-        x[i] = value;
-    }
-}"#;
-
 // exercise: planes
 const PLANES: &str = r#"extern "C" __global__ void planes(const float *pixels, float *out, int n) {
     // A thread for each float of the image: loads are neighbours, and a warp's stores are three runs of neighbours.

@@ -1,21 +1,5 @@
 // Solutions of lesson 11: each section replaces the exercise cell of that name.
 
-// exercise: row_sums
-const ROW_SUMS: &str = r#"extern "C" __global__ void row_sums(const float *a, float *sums, int rows) {
-    // Rows of 33: lane t reads word 33 * t + column, in bank (t + column) % 32.
-    __shared__ float tile[32][33];
-    int lane = threadIdx.x, first = blockIdx.x * 32;
-    for (int row = 0; row < 32 && first + row < rows; ++row) {
-        tile[row][lane] = a[(first + row) * 32 + lane];
-    }
-    __syncthreads();
-    if (first + lane < rows) {
-        float sum = 0.0f;
-        for (int column = 0; column < 32; ++column) { sum += tile[lane][column]; }
-        sums[first + lane] = sum;
-    }
-}"#;
-
 // exercise: dot
 const DOT: &str = r#"extern "C" __global__ void dot(const float *a, const float *b, float *result, int n) {
     float sum = 0.0f;

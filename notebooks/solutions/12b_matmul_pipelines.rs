@@ -18,8 +18,3 @@ let my_share: Option<f64> = Some(100.0 * 480.0 / (4.0 * 132.0));
 // exercise: share_suspect
 let my_fault = check::Fault::LongShares;
 let my_tiles: Option<usize> = Some(check::ShareSuspect.wrong_tiles(64, 64, 64, 3)?);
-
-// exercise: fix_up_traffic
-// 480 tiles of 64 steps. Share b ends after b/132 of them: after 40/11 · b tiles, a whole number for each eleventh b. So 120 of the 131
-// ends between shares hand a tile on, which is read once and written once more: 128 · 256 floats each time.
-let my_fix_up: Option<f64> = Some(120.0 * 2.0 * 128.0 * 256.0 * 4.0 / 1e6);

@@ -6,14 +6,6 @@ use check::Cause;
 let cause_one = Cause::LanesApart;
 let sectors_one: u64 = 32;
 
-// exercise: write_rows
-const MY_ROWS: &str = r#"extern "C" __global__ void scale_rows(const float *x, const float *factor, float *y, int n) {
-    // threadIdx.x is the lane: it runs along the row.
-    int row = blockIdx.y * blockDim.y + threadIdx.y;
-    int column = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row < n && column < n) { y[row * n + column] = factor[row] * x[row * n + column]; }
-}"#;
-
 // exercise: case_two
 // The version with few shared atomics asks for as much local memory as the hidden one; the reference for none.
 let cause_two = Cause::LocalMemory;

@@ -45,11 +45,6 @@ const TILE_LOOP: &str = r#"extern "C" __global__ void attend(const float *q, con
     for (int d = 0; d < 32 && query < queries; ++d) { o[query * 32 + d] = out[d] / sum; }
 }"#;
 
-// exercise: causal_tiles
-fn causal_tiles(row0: usize, rows: usize, keys: usize, length: usize) -> usize {
-    (row0 + rows).min(length).div_ceil(keys)
-}
-
 // exercise: queries_per_block
 // A key and its value are 4 · d bytes in bf16, and 4 · d operations for each query: an operation per byte for each query.
 let my_queries: Option<f64> = Some((989.0_f64 / 3.35).ceil());

@@ -1,14 +1,5 @@
 // Solutions of lesson 31b. Each section replaces the exercise cell of that name.
 
-// exercise: merge_parts
-fn merge_parts(a: &check::Part, b: &check::Part) -> check::Part {
-    let most = a.most.max(b.most);
-    let (of_a, of_b) = (a.sum * (a.most - most).exp(), b.sum * (b.most - most).exp());
-    let sum = of_a + of_b;
-    let out = a.out.iter().zip(&b.out).map(|(x, y)| (of_a * x + of_b * y) / sum).collect();
-    check::Part { most, sum, out }
-}
-
 // exercise: tensor_busy
 // Products: 4 · 128 · 64 · 192 operations at 8192 per cycle, 768 cycles. Powers: 128 · 64 at 16 per cycle, 512 cycles.
 // Beside the powers only the product with V runs: 2 · d ÷ 8192 cycles for a score, and a power takes 1 ÷ 16.

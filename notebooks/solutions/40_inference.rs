@@ -1,19 +1,5 @@
 // Solutions of lesson 40. Each section replaces the exercise cell of that name.
 
-// exercise: top_p
-fn my_nucleus(probabilities: &[f64], p: f64) -> Vec<usize> {
-    let mut tokens: Vec<usize> = (0..probabilities.len()).collect();
-    tokens.sort_by(|a, b| probabilities[*b].total_cmp(&probabilities[*a]));
-    let mut sum = 0.0;
-    let mut count = 0;
-    while count == 0 || (sum < p && count < tokens.len()) {
-        sum += probabilities[tokens[count]];
-        count += 1;
-    }
-    tokens.truncate(count);
-    tokens
-}
-
 // exercise: decode_step
 const DECODE_STEP: &str = r#"extern "C" __global__ void decode(const float *q, const float *k, const float *v, float *k_cache,
                                   float *v_cache, float *o, int position, int capacity) {
@@ -40,10 +26,6 @@ fn my_floor(it: check::Decode) -> f64 {
     let numbers = it.parameters + cache; // the weights are read once for all texts
     (numbers * it.bytes) as f64 / (it.gb_per_s * 1e6)
 }
-
-// exercise: cache_gigabytes
-// A key and a value · layers · heads of K and V · head dimension · bytes · tokens · texts.
-let my_cache_gigabytes: Option<f64> = Some((2 * 32 * 8 * 128 * 2 * 8192_u64 * 8) as f64 / 1e9);
 
 // exercise: step_remedies
 // The host sets the pace: fewer bytes change nothing, half the launches halve its time. With a graph the device sets it, and

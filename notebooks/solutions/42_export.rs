@@ -7,20 +7,6 @@ fn my_step(low: f32, high: f32) -> (f32, i32) {
     (step, (-low / step).round() as i32)
 }
 
-// exercise: within_deadline
-use gpulab_lessons::check::Served;
-fn my_choice(measured: &[Served], deadline_us: f64) -> Option<usize> {
-    let p99 = |one: &Served| {
-        let mut us = one.us.clone();
-        us.sort_by(f64::total_cmp);
-        us[(99 * us.len()).div_ceil(100) - 1] // 99 of 100 calls take at most this
-    };
-    // Slow calls take their part of the second, too: the mean, and not the median.
-    let per_second = |one: &Served| (one.batch * one.us.len()) as f64 / one.us.iter().sum::<f64>();
-    let in_time = (0..measured.len()).filter(|at| p99(&measured[*at]) <= deadline_us);
-    in_time.max_by(|a, b| per_second(&measured[*a]).total_cmp(&per_second(&measured[*b])))
-}
-
 // exercise: left_in_f32
 // The good file has an integer Gemm there; this one unpacks 9,216 × 128 weights in each call, and multiplies in f32.
 let my_layer = "fc1";

@@ -12,21 +12,6 @@ fn my_forward(x: &[f32], weight: &[f32], a: &[f32], b: &[f32], shape: check::Ada
     }).collect()
 }
 
-// exercise: lora_merge
-fn add(weight: &mut [f32], a: &[f32], b: &[f32], shape: check::AdapterShape, factor: f32) {
-    for (w, b) in weight.chunks_mut(shape.inputs).zip(b.chunks(shape.rank)) {
-        for (b, a) in b.iter().zip(a.chunks(shape.inputs)) {
-            w.iter_mut().zip(a).for_each(|(w, a)| *w += factor * b * a);
-        }
-    }
-}
-fn my_merge(weight: &mut [f32], a: &[f32], b: &[f32], shape: check::AdapterShape, alpha: f32) {
-    add(weight, a, b, shape, alpha / shape.rank as f32);
-}
-fn my_unmerge(weight: &mut [f32], a: &[f32], b: &[f32], shape: check::AdapterShape, alpha: f32) {
-    add(weight, a, b, shape, -alpha / shape.rank as f32);
-}
-
 // exercise: qlora_memory
 // A layer has 4 · 4096² + 3 · 4096 · 11008 = 202.4 million weights, 32 layers 6.476 billion, at 4 + 8/64 + 32/(64 · 256) = 4.127 bits:
 // 3.341 GB. Two matrices of 32000 · 4096 in bf16: 0.524 GB. Adapters: 32 · 16 · (4 · 8192 + 3 · 15104) = 39.98 million numbers,

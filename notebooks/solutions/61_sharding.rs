@@ -19,15 +19,6 @@ fn my_step(rank: &Rank, weights: &mut [f32], gradient: &[f32], momentum: &mut [f
     Ok(())
 }
 
-// exercise: reshard
-fn my_parts(parts: &[Vec<f32>], len: usize, ranks: usize) -> Vec<Vec<f32>> {
-    let mut all: Vec<f32> = parts.concat();
-    all.truncate(len); // without the old padding
-    let part = len.div_ceil(ranks);
-    all.resize(part * ranks, 0.0);
-    (0..ranks).map(|rank| all[rank * part..][..part].to_vec()).collect()
-}
-
 // exercise: fewest_gpus
 // Stage 1: 4 · 13 = 52 GB stay whole, 12 · 13 = 156 GB are shared out over 60 − 52 = 8 GB each: 19.5, so 20 GPUs.
 // Stage 2: 26 GB whole, 182 GB shared out over 34 GB each: 5.4, so 6. Stage 3: 208 GB over 60 GB each: 3.5, so 4.

@@ -18,33 +18,6 @@ fn my_alert(samples: &[(f64, Option<f64>)]) -> Vec<bool> {
     answers
 }
 
-// exercise: parse_metrics
-fn my_parser(page: &str, metric: &str, gpu: &str) -> Option<f64> {
-    page.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
-        let end = line.find(|letter: char| letter == '{' || letter.is_whitespace())?;
-        let (name, rest) = (&line[..end], line[end..].trim_start());
-        let (mut label, mut value, mut quoted, mut found) = (String::new(), String::new(), false, false);
-        let mut letters = rest.strip_prefix('{')?.chars();
-        loop {
-            match letters.next()? {
-                '\\' if quoted => value.push(match letters.next()? { 'n' => '\n', other => other }),
-                '"' => {
-                    found |= quoted && label.trim() == "gpu" && value == gpu;
-                    quoted = !quoted;
-                }
-                letter if quoted => value.push(letter),
-                ',' => { label.clear(); value.clear(); }
-                '}' => break,
-                '=' => {}
-                letter => label.push(letter),
-            }
-        }
-        // Behind the value there may be a time.
-        let value = letters.as_str().split_whitespace().next()?.parse().ok()?;
-        (name == metric && found).then_some(value)
-    })
-}
-
 // exercise: run_energy
 // A GPU: 0.5 h · 120 W + 6 h · 650 W + 1.5 h · 250 W = 4.335 kWh.
 let my_kwh: Option<f64> = Some(8.0 * (0.5 * 120.0 + 6.0 * 650.0 + 1.5 * 250.0) / 1000.0);

@@ -271,7 +271,7 @@ impl Gpu {
     }
 
     /// How many buffers of `bytes` bytes to rotate, so that each has left the cache before its turn comes again: at
-    /// least two, and together at least three times the cache.
+    /// least two, and together three times the cache; at most 64, which of small buffers may all stay in it.
     pub fn sets_past_cache(&self, bytes: usize) -> usize {
         (3 * self.l2_bytes()).div_ceil(bytes.max(1)).clamp(2, 64)
     }
