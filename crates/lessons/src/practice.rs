@@ -227,15 +227,14 @@ const MOST_REFUSALS: usize = 10_000;
 
 /// A device's memory with the pool in front of it. Clones mean the same pool.
 ///
-/// As with CUDA's pool: the memory of a dropped buffer stays reserved, ready for the next allocation; at a
-/// [`PracticePool::synchronize`] all that is unused above the release threshold goes back to the device.
+/// As with CUDA's pool and a release threshold of 0: the memory of a dropped buffer stays reserved, ready for the next allocation; at a
+/// [`PracticePool::synchronize`] all that is unused goes back to the device.
 #[derive(Debug, Clone)]
 pub struct PracticePool(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     stats: MemoryStats,
-    threshold: u64,
     handed_out: u64,
     refusals: usize,
 }
@@ -248,10 +247,10 @@ pub struct PracticeBuffer {
 }
 
 impl PracticePool {
-    /// A device with `total` bytes, none of them taken. The release threshold is 0, as the driver's.
+    /// A device with `total` bytes, none of them taken.
     pub fn new(total: u64) -> PracticePool {
         let stats = MemoryStats { used: 0, reserved: 0, used_high: 0, reserved_high: 0, free: total, total };
-        PracticePool(Arc::new(Mutex::new(State { stats, threshold: 0, handed_out: 0, refusals: 0 })))
+        PracticePool(Arc::new(Mutex::new(State { stats, handed_out: 0, refusals: 0 })))
     }
 
     /// Allocates `bytes` bytes.
@@ -281,11 +280,13 @@ impl PracticePool {
         Ok(PracticeBuffer { pool: self.clone(), bytes })
     }
 
-    /// Waits for the GPU: unused memory above the threshold goes back to the device.
+    /// Waits for the GPU: unused memory goes back to the device, in whole pieces.
     pub fn synchronize(&self) {
         let mut state = self.state();
-        let threshold = state.threshold;
-        release(&mut state.stats, threshold);
+        let stats = &mut state.stats;
+        let returned = stats.reserved - stats.used.div_ceil(PIECE) * PIECE;
+        stats.reserved -= returned;
+        stats.free += returned;
     }
 
     /// The three numbers, after a [`PracticePool::synchronize`].
@@ -299,29 +300,10 @@ impl PracticePool {
         self.state().handed_out
     }
 
-    /// How many bytes the pool keeps when it is synchronised.
-    pub fn set_release_threshold(&self, bytes: u64) {
-        self.state().threshold = bytes;
-    }
-
-    /// Gives unused memory back until at most `keep` bytes stay reserved.
-    pub fn trim(&self, keep: u64) {
-        self.synchronize();
-        release(&mut self.state().stats, keep);
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic in a learner's code must not make the pool unusable for the check that reports it.
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
-}
-
-/// Gives whole unused pieces back until at most `keep` bytes stay reserved.
-fn release(stats: &mut MemoryStats, keep: u64) {
-    let needed = stats.used.max(keep.min(stats.reserved)).div_ceil(PIECE) * PIECE;
-    let returned = stats.reserved.saturating_sub(needed);
-    stats.reserved -= returned;
-    stats.free += returned;
 }
 
 impl PracticeBuffer {
@@ -396,10 +378,7 @@ mod tests {
         assert_eq!(numbers(&pool), [0, 0, 1024]);
         let buffer = pool.alloc(100 * MIB).unwrap();
         assert_eq!(numbers(&pool), [100, 128, 896]);
-        pool.set_release_threshold(u64::MAX);
         drop(buffer);
-        assert_eq!(numbers(&pool), [0, 128, 896]);
-        pool.trim(0);
         assert_eq!(numbers(&pool), [0, 0, 1024]);
         assert_eq!((pool.memory().used_high, pool.handed_out()), (100 * MIB, 100 * MIB));
     }

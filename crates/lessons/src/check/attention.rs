@@ -1,17 +1,14 @@
-//! Exercises of lesson 30: pieces of attention that the learner writes, run in the simulator, which sees every access.
+//! Exercises of lesson 30: a softmax that the learner writes, run in the simulator, which sees every access, and a number on paper.
 
 use super::on_paper::number;
 use super::verdict::{Check, wrong};
 use super::{Verdict, kernels};
 use gpulab::cpu;
-use gpulab::cpu::{AttentionShape, attention_inputs};
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
-/// Threads of a block of [`grouped`].
-const BLOCK: u32 = 64;
 /// Checks a kernel `softmax(float *s, int rows, int columns)`, launched with a block of one warp for each row, that turns the
 /// row into weights in place: right for scores of any size, for −∞, 0 for a row of nothing but −∞, and shared out among the lanes.
 pub fn softmax_row(source: &str) -> Verdict {
@@ -129,79 +126,11 @@ fn weights(row: &[f32]) -> Vec<f64> {
     exps.into_iter().map(|exp| exp / sum).collect()
 }
 
-/// Checks a kernel `scores(const float *q, const float *k, float *s, int batch, int length, int q_heads, int kv_heads,
-/// int width)`, launched with a thread a score, that stores q · k / √width at `[batch, q_heads, length, length]`. q and k lie as a
-/// projection leaves them, `[batch, length, heads, width]`, and neighbouring heads of q share one of k.
-pub fn grouped(source: &str) -> Verdict {
-    const SHAPES: [(usize, usize, usize, usize, usize); 6] =
-        [(1, 1, 1, 5, 4), (1, 4, 4, 5, 4), (2, 4, 2, 7, 8), (1, 6, 2, 33, 16), (2, 8, 1, 3, 5), (3, 6, 3, 31, 8)];
-    kernels::verdict("grouped", source, "scores", mistake_hint, |gpu, kernel| {
-        for (batch, q_heads, kv_heads, length, width) in SHAPES {
-            let shape = AttentionShape { batch, q_heads, kv_heads, length, width };
-            let [q, k, _] = attention_inputs(shape, 1, 2.0);
-            let (on_q, on_k) = (gpu.to_device(&q)?, gpu.to_device(&k)?);
-            let mut scores = gpu.poison::<f32>(shape.scores())?;
-            let sides = [batch, length, q_heads, kv_heads, width].map(|side| side as i32);
-            let config = LaunchConfig::for_elements(shape.scores(), BLOCK);
-            let args = (&on_q, &on_k, &mut scores, sides[0], sides[1], sides[2], sides[3], sides[4]);
-            kernel.launch(config, args)?;
-            let given = scores.to_host()?;
-            // A score, where its query asks that head of k in that sequence.
-            let exact = |at: usize, (sequence, kv_head): (usize, usize)| -> f64 {
-                let (of_q, head, query) = shape.place(at / length);
-                let from_q = ((of_q * length + query) * q_heads + head) * width;
-                let from_k = ((sequence * length + at % length) * kv_heads + kv_head) * width;
-                let product = |d| f64::from(q[from_q + d]) * f64::from(k[from_k + d]);
-                (0..width).map(product).sum::<f64>() / (width as f64).sqrt()
-            };
-            let is = |at: usize, asked| (f64::from(given[at]) - exact(at, asked)).abs() < 1e-4;
-            let right = |at: usize| {
-                let (sequence, head, _) = shape.place(at / length);
-                (sequence, shape.kv_head(head))
-            };
-            let Some(at) = (0..given.len()).find(|&at| !is(at, right(at))) else { continue };
-            let (sequence, head, query) = shape.place(at / length);
-            let every = (0..batch).flat_map(|sequence| (0..kv_heads).map(move |head| (sequence, head)));
-            let (found, hint) = match every.clone().find(|&asked| is(at, asked)) {
-                Some((other, asked)) => (
-                    format!("it asks head {asked} of sequence {other}, and should ask another one"),
-                    match other == sequence {
-                        true => "which heads of q are neighbours, and how many of them share one of k?",
-                        false => "where does sequence 1 of k begin, when each token has kv_heads heads?",
-                    },
-                ),
-                None => (
-                    format!("it should be {}", exact(at, right(at))),
-                    "that is the score of no head: where does a token's row for one head begin, and what is the product scaled by?",
-                ),
-            };
-            let what = format!(
-                "{shape}: the score of query {query} and key {}, head {head}, sequence {sequence} is {}: {found}",
-                at % length,
-                given[at]
-            );
-            return wrong(what, hint);
-        }
-        let shape = AttentionShape { batch: 1, q_heads: 4, kv_heads: 2, length: 16, width: 8 };
-        let [q, k, _] = attention_inputs(shape, 1, 2.0);
-        let (on_q, on_k) = (gpu.to_device(&q)?, gpu.to_device(&k)?);
-        let mut scores = gpu.poison::<f32>(shape.scores())?;
-        let config = LaunchConfig::for_elements(shape.scores(), BLOCK);
-        let seen = kernel.inspect(config, (&on_q, &on_k, &mut scores, 1, 16, 4, 2, 8))?.counters;
-        let lanes = seen.active_lanes_per_instruction();
-        if lanes < 16.0 {
-            let what = format!("right, but on average {lanes:.1} of a warp's 32 lanes are at work");
-            return wrong(what, "there is a thread for each score: what do the others do meanwhile?");
-        }
-        Ok(())
-    })
-}
-
 /// What to ask oneself about the first mistake of a kernel.
 fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
     if is(&[Kind::OutOfBounds]) {
-        "do the sum for that thread by hand: of which head, which row and which column is the number that it asks for?"
+        "do the sum for that thread by hand: of which row and which column is the number that it asks for?"
     } else if is(&[Kind::GlobalRace, Kind::SharedRace]) {
         "two threads meet at one number, and each is to have its own: which do these two take?"
     } else {
@@ -222,21 +151,6 @@ mod tests {
     for (int i = threadIdx.x; i < columns; i += 32) { sum += most == lowest ? 0.0f : expf(x[i] - most); }
     for (int d = 16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }
     for (int i = threadIdx.x; i < columns; i += 32) { x[i] = most == lowest ? 0.0f : expf(x[i] - most) / sum; }
-}";
-
-    const GROUPED: &str =
-        "extern \"C\" __global__ void scores(const float *q, const float *k, float *s, int batch, int length,
-                                int q_heads, int kv_heads, int width) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= batch * q_heads * length * length) { return; }
-    int key = i % length, query = i / length % length;
-    int head = i / length / length % q_heads, sequence = i / length / length / q_heads;
-    int asked = head / (q_heads / kv_heads);
-    const float *x = q + ((sequence * length + query) * q_heads + head) * width;
-    const float *y = k + ((sequence * length + key) * kv_heads + asked) * width;
-    float sum = 0.0f;
-    for (int d = 0; d < width; ++d) { sum += x[d] * y[d]; }
-    s[i] = sum * rsqrtf(float(width));
 }";
 
     #[test]
@@ -299,46 +213,5 @@ mod tests {
             let text = longest_sequence(answer).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
         }
-    }
-
-    #[test]
-    fn grouped_heads_ask_their_own_head() {
-        let right = "head / (q_heads / kv_heads)";
-        expect(
-            grouped,
-            GROUPED,
-            &[
-                (right, "head % kv_heads", "which heads of q are neighbours"),
-                ("k + ((sequence * length + key)", "k + (key", "where does sequence 1 of k begin"),
-                (right, "head", "by hand: of which head"),
-                ("* rsqrtf(float(width))", "", "that is the score of no head"),
-                (
-                    "key = i % length, query = i / length % length",
-                    "query = i % length, key = i / length % length",
-                    "that is the score of no head",
-                ),
-                ("d < width", "d <= width", "by hand: of which head"),
-                // The layout by heads, of the lesson's own kernel.
-                (
-                    "((sequence * length + query) * q_heads + head)",
-                    "((sequence * q_heads + head) * length + query)",
-                    "of no head",
-                ),
-                // Cheats: a constant, NaN, the query itself, the neighbour's score.
-                ("= sum * rsqrtf(float(width))", "= 0.0f", "of no head"),
-                ("= sum * rsqrtf(float(width))", "= __int_as_float(0x7fc00000)", "of no head"),
-                ("sum += x[d] * y[d]", "sum += x[d] * x[d]", "of no head"),
-                ("key = i % length,", "key = (i + 1) % length,", "of no head"),
-            ],
-        );
-        // One thread for all scores.
-        let alone = GROUPED
-            .replace(
-                "if (i >= batch * q_heads * length * length) { return; }",
-                "if (i > 0) { return; } for (; i < batch * q_heads * length * length; ++i) {",
-            )
-            .replace("s[i] = sum * rsqrtf(float(width));\n}", "s[i] = sum * rsqrtf(float(width));\n} }");
-        let text = grouped(&alone).text();
-        assert!(text.contains("right, but on average 1."), "{text}");
     }
 }

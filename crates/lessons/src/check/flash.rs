@@ -1,12 +1,11 @@
-//! Exercises of lessons 31a and 31b: one pass over the keys, a loop over tiles of them, tiles that a causal mask hides, and
-//! parts that are merged.
+//! Exercises of lessons 31a and 31b: one pass over the keys, a loop over tiles of them, and numbers on paper.
 
 use super::Verdict;
 use super::kernels::{self, shared_out};
 use super::on_paper::{self, number};
-use super::verdict::{Check, ask, timed, verdict, wrong};
+use super::verdict::{Check, verdict, wrong};
 use gpulab::cpu;
-use gpulab::cpu::{AttentionMask, AttentionRow, AttentionShape};
+use gpulab::cpu::AttentionShape;
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::launch::LaunchConfig;
@@ -27,17 +26,6 @@ const FAR: &str =
 /// The most local memory of a thread of [`tile_loop`], in bytes: a query, a result and the scores of a tile, and no
 /// row of scores.
 const LOCAL: usize = 1024;
-
-/// What attention over some of the keys leaves behind for one query.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Part {
-    /// The largest score.
-    pub most: f64,
-    /// Σ exp(score − most).
-    pub sum: f64,
-    /// Σ exp(score − most) · value ÷ sum: the result, as if there were no other keys.
-    pub out: Vec<f64>,
-}
 
 /// Random q, k and v whose scores spread so far around `shift`, as many keys as `keys`.
 fn inputs(queries: usize, keys: usize, (spread, shift): (f32, f32)) -> [Vec<f32>; 3] {
@@ -223,80 +211,6 @@ fn mistake_hint(_: &Error) -> &'static str {
     "read the line, the block and the thread above: a warp has one query, a lane one number of it"
 }
 
-/// Checks `tiles(row0, rows, keys, length)`: how many tiles of `keys` keys a block needs that answers queries `row0` to
-/// `row0 + rows - 1` of `length` tokens under a causal mask.
-pub fn causal_tiles(tiles: fn(usize, usize, usize, usize) -> usize) -> Verdict {
-    timed("causal_tiles", move || {
-        for (rows, keys, length) in
-            [(64, 64, 256), (128, 64, 512), (64, 128, 512), (64, 64, 100), (192, 128, 1000), (1, 1, 5)]
-        {
-            for row0 in (0..length).step_by(rows) {
-                // The tiles in which one of the block's queries sees a key.
-                let seen = |tile: usize| (row0..(row0 + rows).min(length)).any(|row| tile * keys <= row);
-                let (needed, all) =
-                    ((0..length.div_ceil(keys)).filter(|&tile| seen(tile)).count(), length.div_ceil(keys));
-                let case = format!("queries from {row0}, {rows} a block, tiles of {keys} keys, {length} tokens");
-                let given = ask(&case, || tiles(row0, rows, keys, length))?;
-                if given == needed {
-                    continue;
-                }
-                let what = format!(
-                    "queries {row0} to {} of {length}, tiles of {keys} keys: {given} tiles, and {needed} are needed of {all}",
-                    (row0 + rows).min(length) - 1
-                );
-                let hint = match given {
-                    _ if given > all => "there are no keys behind the last token",
-                    _ if given == all => "which keys does none of the block's queries see?",
-                    _ if given > needed => "draw the block's last query: which is the last key that it sees?",
-                    _ => "draw the block's last query: does each key that it sees lie in one of your tiles?",
-                };
-                return wrong(what, hint);
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Checks `merge(a, b)`: the same for one query over the keys of both parts.
-pub fn merge_parts(merge: fn(&Part, &Part) -> Part) -> Verdict {
-    timed("merge_parts", move || {
-        let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length: 24, width: 4 };
-        for spread in [1.0, 300.0, 30_000.0] {
-            let [q, k, v] =
-                cpu::attention_inputs(shape, 3, spread).map(|x| x.into_iter().map(f64::from).collect::<Vec<_>>());
-            for (row, cut) in [(0, 12), (3, 5), (9, 1), (11, 23)] {
-                let whole = part(&q, &k, &v, row, 0..24);
-                let (a, b) = (part(&q, &k, &v, row, 0..cut), part(&q, &k, &v, row, cut..24));
-                let given = ask(&format!("{cut} and {} keys", 24 - cut), || merge(&a, &b))?;
-                // One keeps to the whole's numbers, whichever maximum it chose.
-                let sum = given.sum * (given.most - whole.most).exp();
-                let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs().max(1.0);
-                let (what, hint) = if given.out.len() != whole.out.len() {
-                    ("out has another length".to_string(), "each number of out is merged for itself")
-                } else if given.out.iter().any(|x| !x.is_finite()) || !sum.is_finite() {
-                    let hint = "here scores reach thousands, on either side of 0: of which arguments is exp neither infinite nor 0?";
-                    (format!("with maxima of {:.1} and {:.1}, not a finite number", a.most, b.most), hint)
-                } else if !near(given.most, whole.most) {
-                    (
-                        format!("most is {}, and it should be {}", given.most, whole.most),
-                        "it is the largest score over all keys",
-                    )
-                } else if !near(sum, whole.sum) {
-                    let hint = "each sum counts exp(score - its own maximum): what would it be with the other one?";
-                    (format!("sum is {}, and it should be {}", given.sum, whole.sum), hint)
-                } else if given.out.iter().zip(&whole.out).any(|(&a, &b)| !near(a, b)) {
-                    let hint = "which share of all the weight has each part?";
-                    (format!("out is {:?}, and it should be {:?}", given.out, whole.out), hint)
-                } else {
-                    continue;
-                };
-                return wrong(format!("{cut} and {} keys: {what}", 24 - cut), hint);
-            }
-        }
-        Ok(())
-    })
-}
-
 /// Checks a number: how many queries a block must answer, at least, so that an H100 is not limited by fetching k and v.
 pub fn queries_per_block(answer: Option<f64>) -> Verdict {
     // A key costs 4 · d operations per query, and 4 · d bytes in bf16: an operation per byte for each query.
@@ -349,22 +263,6 @@ pub fn tensor_busy(answer: Option<(f64, f64)>) -> Verdict {
         on_paper::part("one after the other", percent, exact - 0.5..=exact + 0.5, &in_turn, start)?;
         on_paper::part("both at once", head_dimension, fits..=fits, &overlapped, draw).map(|_| ())
     })
-}
-
-/// One query over some of the keys, as [`Part`] has it.
-fn part(q: &[f64], k: &[f64], v: &[f64], row: usize, keys: std::ops::Range<usize>) -> Part {
-    let length = keys.len();
-    let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length, width: 4 };
-    let from = 4 * keys.start;
-    let AttentionRow { values, .. } = cpu::attention_row(
-        (&|at| q[4 * row + at], &|at| k[from + at], &|at| v[from + at]),
-        shape,
-        &AttentionMask::none(),
-        0,
-    );
-    let score = |key: usize| (0..4).map(|d| q[4 * row + d] * k[from + 4 * key + d]).sum::<f64>() / 2.0;
-    let most = (0..length).map(score).fold(f64::NEG_INFINITY, f64::max);
-    Part { most, sum: (0..length).map(|key| (score(key) - most).exp()).sum(), out: values }
 }
 
 #[cfg(test)]
@@ -576,75 +474,6 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
         for (answer, said) in wrong {
             let text = tensor_busy(answer).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
-        }
-    }
-
-    type Tiles = fn(usize, usize, usize, usize) -> usize;
-    type Merge = fn(&Part, &Part) -> Part;
-
-    #[test]
-    fn tiles_that_are_hidden_are_left_out() {
-        fn right(row0: usize, rows: usize, keys: usize, length: usize) -> usize {
-            (row0 + rows).min(length).div_ceil(keys)
-        }
-        assert!(causal_tiles(right).passed(), "{}", causal_tiles(right).text());
-        let wrong: [(Tiles, &str); 7] = [
-            (|_, _, keys, length| length.div_ceil(keys), "does none of the block's queries see"),
-            (|row0, rows, keys, _| (row0 + rows).div_ceil(keys), "no keys behind"),
-            (|row0, _, keys, _| row0.div_ceil(keys), "lie in one of your tiles"),
-            (|row0, rows, keys, length| ((row0 + rows) / keys + 1).min(length.div_ceil(keys)), "last key that"),
-            (|_, _, _, _| 1, "lie in one of your tiles"),
-            (|row0, _, _, _| 1 / row0, "instead of panicking"),
-            (|_, _, _, _| panic!("no idea"), "instead of panicking"),
-        ];
-        for (tiles, said) in wrong {
-            let text = causal_tiles(tiles).text();
-            assert!(text.starts_with("NOT YET") && text.contains(said), "{said}: {text}");
-        }
-    }
-
-    #[test]
-    fn parts_are_merged_by_their_sums() {
-        fn right(a: &Part, b: &Part) -> Part {
-            let most = a.most.max(b.most);
-            let (of_a, of_b) = (a.sum * (a.most - most).exp(), b.sum * (b.most - most).exp());
-            let sum = of_a + of_b;
-            let out = a.out.iter().zip(&b.out).map(|(x, y)| (of_a * x + of_b * y) / sum).collect();
-            Part { most, sum, out }
-        }
-        assert!(merge_parts(right).passed(), "{}", merge_parts(right).text());
-        let wrong: [(Merge, &str); 9] = [
-            (|a, b| Part { sum: a.sum + b.sum, ..right(a, b) }, "with the other one"),
-            (
-                |a, b| Part {
-                    most: a.most + b.most,
-                    sum: right(a, b).sum * (right(a, b).most - a.most - b.most).exp(),
-                    ..right(a, b)
-                },
-                "largest score over all keys",
-            ),
-            (
-                |a, b| Part { out: a.out.iter().zip(&b.out).map(|(x, y)| (x + y) / 2.0).collect(), ..right(a, b) },
-                "share of all the weight",
-            ),
-            (|a, b| Part { out: vec![f64::NAN; a.out.len()], ..right(a, b) }, "neither infinite nor 0"),
-            (|a, b| Part { out: Vec::new(), ..right(a, b) }, "merged for itself"),
-            // The maxima are not taken off: right up to scores of 709, where exp ends in f64.
-            (
-                |a, b| {
-                    let (of_a, of_b) = (a.sum * a.most.exp(), b.sum * b.most.exp());
-                    let mean = |(x, y): (&f64, &f64)| (of_a * x + of_b * y) / (of_a + of_b);
-                    Part { out: a.out.iter().zip(&b.out).map(mean).collect(), ..right(a, b) }
-                },
-                "neither infinite nor 0",
-            ),
-            (|a, _| a.clone(), "largest score over all keys"),
-            (|_, b| Part { out: b.out.clone(), ..b.clone() }, "it should be"),
-            (|_, _| panic!("not yet"), "instead of panicking"),
-        ];
-        for (merge, said) in wrong {
-            let text = merge_parts(merge).text();
-            assert!(text.starts_with("NOT YET") && text.contains(said), "{said}: {text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Exercises of lesson 14: kernels that are right already, and move more bytes than they must. The simulator counts them.
+//! An exercise of lesson 14: a kernel that is right already, and moves more bytes than it must. The simulator counts them.
 
 use super::Verdict;
 use super::kernels::{self, left, shared_out, unchanged};
@@ -10,63 +10,10 @@ use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
 const BLOCK: u32 = 256;
-/// So many threads walk over the elements of `swiglu`, whatever their number.
-const WALKERS: usize = 512;
-/// One element, a warp and its neighbours, more than there are threads, far more; where all threads take as many, cost
-/// is judged.
-const SIZES: [usize; 7] = [1, 31, 33, 1000, 4096, 50_003, 51_200];
 /// Rows and columns; those whose rows are whole sectors are counted.
 const TABLES: [(usize, usize); 6] = [(1, 1), (31, 2), (33, 65), (512, 100), (1024, 7), (64, 333)];
 /// What the numbers of a table are multiplied by, and what is added: around 0, far above and below it, all alike.
 const NUMBERS: [(f32, f32); 5] = [(4.0, 0.0), (50.0, 10_000.0), (50.0, -10_000.0), (0.0, -7.0), (0.0, -1e30)];
-
-/// Checks a kernel `swiglu(const float *gate, const float *up, float *t, float *y, int n)` that sets `y[i]` to
-/// `gate[i] / (1 + exp(-gate[i])) * up[i]`, by 512 threads that walk over the elements: 12 bytes per element.
-pub fn swiglu(source: &str) -> Verdict {
-    kernels::verdict("swiglu", source, "swiglu", mistake_hint, |gpu, kernel| {
-        let config = LaunchConfig::for_elements(WALKERS, BLOCK);
-        for n in SIZES {
-            // Gates on both sides, up to where exp(gate) and exp(-gate) are infinite.
-            let scaled = |(i, x): (usize, f32)| x * [1.0, 10.0, 120.0][i % 3];
-            let gate: Vec<f32> = cpu::random_f32(n, 1).into_iter().enumerate().map(scaled).collect();
-            let up = cpu::random_f32(n, 2);
-            let (on_gate, on_up) = (gpu.to_device(&gate)?, gpu.to_device(&up)?);
-            let (mut t, mut y) = (gpu.poison::<f32>(n)?, gpu.poison::<f32>(n)?);
-            // First as any launch: its mistakes come as an error.
-            kernel.launch(config, (&on_gate, &on_up, &mut t, &mut y, n as i32))?;
-            let one = |(&gate, &up): (&f32, &f32)| {
-                let gate = f64::from(gate);
-                (gate / (1.0 + (-gate).exp()) * f64::from(up)) as f32
-            };
-            let expected: Vec<f32> = gate.iter().zip(&up).map(one).collect();
-            let given = y.to_host()?;
-            if let Some((at, what)) = first_wrong("element", n, &given, &expected, near) {
-                let what = format!("{what} (its gate is {}, its up {})", gate[at], up[at]);
-                return match gate[at].abs() > 80.0 && !given[at].is_finite() {
-                    true => told(
-                        what,
-                        "exp of a number above 88 is infinite in f32, and what is done with it after that may be no number",
-                        "of which sign is the exponent where the gate is large, in the formula and in your line?",
-                    ),
-                    false => told(
-                        what,
-                        "that is not gate ÷ (1 + exp(-gate)) · up of this element",
-                        "the two loops make y[i] of gate[i] and up[i] alone; in one loop that takes steps of all threads it may \
-                         be one formula",
-                    ),
-                };
-            }
-            unchanged("gate", &on_gate, &gate)?;
-            unchanged("up", &on_up, &up)?;
-            if n.is_multiple_of(WALKERS) {
-                let seen = kernel.inspect(config, (&on_gate, &on_up, &mut t, &mut y, n as i32))?;
-                shared_out(&seen, 0.5)?;
-                moved(&seen, 2 * 4 * n, 4 * n)?;
-            }
-        }
-        Ok(())
-    })
-}
 
 /// Checks a kernel `log_sum_exp(const float *x, float *y, int rows, int columns)` that sets `y[row]` to the logarithm of
 /// the sum of `exp(x[column * rows + row])`, a thread a row: right for numbers of any size, and reads each once.
@@ -81,10 +28,10 @@ pub fn log_sum_exp(source: &str) -> Verdict {
             kernel.launch(config, (&on_x, &mut y, rows as i32, columns as i32))?;
             let expected: Vec<f32> = (0..rows).map(|row| exact(&x, row, rows)).collect();
             let given = y.to_host()?;
-            if let Some((at, what)) = first_wrong("row", rows, &given, &expected, close) {
+            if let Some((at, what)) = first_wrong(&given, &expected) {
                 let across: Vec<f32> = (0..rows).map(|row| exact(&x[row * columns..][..columns], 0, 1)).collect();
                 let what = format!("{what} ({columns} numbers around {shift})");
-                return if first_wrong("row", rows, &given, &across, close).is_none() {
+                return if first_wrong(&given, &across).is_none() {
                     told(
                         what,
                         "that is the result of other numbers than those of the row",
@@ -172,26 +119,15 @@ fn moved(seen: &Inspection, reads: usize, writes: usize) -> Check {
     told(what, meaning, idea)
 }
 
-/// Equal but for the rounding of `expf`; NaN is never.
-fn near(given: f32, expected: f32) -> bool {
-    (given - expected).abs() <= 1e-4 * expected.abs().max(1.0)
-}
-
 /// Equal but for the rounding of `expf`, a few sums, and the sum with a maximum that may be large.
 fn close(given: f32, expected: f32) -> bool {
     (given - expected).abs() <= 5e-7 * expected.abs() + 1e-4 * expected.abs().clamp(1.0, 100.0)
 }
 
-/// The first element or row that is not as it should be, and that in words.
-fn first_wrong(
-    of: &str,
-    n: usize,
-    given: &[f32],
-    expected: &[f32],
-    equal: fn(f32, f32) -> bool,
-) -> Option<(usize, String)> {
-    let at = given.iter().zip(expected).position(|(&given, &expected)| !equal(given, expected))?;
-    Some((at, format!("of {n}, {of} {at} {}, and it should be {}", left(given[at]), expected[at])))
+/// The first row that is not as it should be, and that in words.
+fn first_wrong(given: &[f32], expected: &[f32]) -> Option<(usize, String)> {
+    let at = given.iter().zip(expected).position(|(&given, &expected)| !close(given, expected))?;
+    Some((at, format!("of {}, row {at} {}, and it should be {}", given.len(), left(given[at]), expected[at])))
 }
 
 /// What to ask oneself about the first mistake; no thread needs another one here.
@@ -209,15 +145,6 @@ mod tests {
     use super::*;
     use crate::check::kernels::{expect, passes};
 
-    const SWIGLU: &str =
-        "extern \"C\" __global__ void swiglu(const float *gate, const float *up, float *t, float *y, int n) {
-    int first = blockIdx.x * blockDim.x + threadIdx.x;
-    for (int i = first; i < n; i += gridDim.x * blockDim.x) {
-        float g = gate[i];
-        y[i] = g / (1.0f + expf(-g)) * up[i];
-    }
-}";
-
     const LOG_SUM_EXP: &str =
         "extern \"C\" __global__ void log_sum_exp(const float *x, float *y, int rows, int columns) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -231,60 +158,6 @@ mod tests {
     }
     y[row] = most + logf(sum);
 }";
-
-    #[test]
-    fn swiglu_knows_its_mistakes() {
-        expect(
-            swiglu,
-            SWIGLU,
-            &[
-                // Through memory, as two kernels would.
-                (
-                    "y[i] = g / (1.0f + expf(-g)) * up[i];",
-                    "t[i] = g / (1.0f + expf(-g)); __threadfence_block(); y[i] = ((volatile float *)t)[i] * up[i];",
-                    "49152 bytes are read and 32768 written, 32768 and 16384 would do\nhint: something is written to memory, and read again",
-                ),
-                ("* up[i]", "", "it may be one formula"),
-                ("i < n", "i < (n + 31) / 32 * 32", "is there one?"),
-                ("int first = ", "int first = 0 * ", "steps of all threads"),
-                ("i += gridDim.x * blockDim.x", "i += 4096", "was never written"),
-                ("y[i] = g", "y[i] = 0.0f; __threadfence_block(); y[i] = g", "write each result once"),
-                (
-                    "float g = gate[i];",
-                    "float g = gate[i]; __threadfence_block(); g = 0.5f * (g + ((volatile const float *)gate)[i]);",
-                    "can stay in a register",
-                ),
-                // Right for small gates alone; through an array of one's own; one thread, one warp; constants; an input as `t`.
-                ("g / (1.0f + expf(-g))", "g * expf(g) / (1.0f + expf(g))", "of which sign is the exponent"),
-                ("g / (1.0f + expf(-g))", "g", "in one loop that takes steps of all threads"),
-                ("g / (1.0f + expf(-g))", "g * (0.5f + 0.25f * g)", "(its gate is"),
-                (
-                    "y[i] = g / (1.0f + expf(-g)) * up[i];",
-                    "volatile float own[64]; own[i % 64] = g / (1.0f + expf(-g)); y[i] = own[i % 64] * up[i];",
-                    "arrays of their own",
-                ),
-                ("int first = blockIdx", "int first = blockIdx.x + threadIdx.x ? n : blockIdx", "was never written"),
-                (
-                    "for (int i = first; i < n; i += gridDim.x * blockDim.x)",
-                    "if (first < 32) for (int i = first; i < n; i += 32)",
-                    "the work is not shared out",
-                ),
-                ("* up[i];", "* up[i] / up[i] * __int_as_float(0x7fc00000);", "is NaN"),
-                ("* up[i];", "* up[i]; ((float *)up)[i] = 0.0f;", "the input `up` has changed"),
-            ],
-        );
-        let wide =
-            "extern \"C\" __global__ void swiglu(const float *gate, const float *up, float *t, float *y, int n) {
-    int first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
-    auto all = [](float g, float u) { return g / (1.0f + expf(-g)) * u; };
-    for (int i = first; i < n / 4; i += step) {
-        float4 g = ((const float4 *)gate)[i], u = ((const float4 *)up)[i];
-        ((float4 *)y)[i] = make_float4(all(g.x, u.x), all(g.y, u.y), all(g.z, u.z), all(g.w, u.w));
-    }
-    for (int i = n / 4 * 4 + first; i < n; i += step) { y[i] = all(gate[i], up[i]); }
-}";
-        passes(swiglu, &[wide]);
-    }
 
     #[test]
     fn log_sum_exp_knows_its_mistakes() {

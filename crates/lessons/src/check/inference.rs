@@ -1,6 +1,6 @@
 //! Exercises of lesson 40.
 
-use super::on_paper::{number, part};
+use super::on_paper::part;
 use super::verdict::{Check, ask, timed, verdict, wrong};
 use super::{Verdict, kernels};
 use gpulab::cpu::{AttentionShape, attention_inputs};
@@ -9,79 +9,6 @@ use gpulab::gpu::{Gpu, Kernel};
 use gpulab::launch::LaunchConfig;
 use gpulab::measurement::figures;
 use std::fmt;
-
-/// Checks a function that gives the numbers of the likeliest tokens that together have at least the probability `top_p`,
-/// likeliest first: the fewest that do, and never none.
-pub fn top_p(answer: fn(&[f64], f64) -> Vec<usize>) -> Verdict {
-    timed("top_p", move || {
-        // Halves and their sums are exact, so that no rounding decides.
-        let cases: [(&[f64], f64); 8] = [
-            (&[0.5, 0.25, 0.125, 0.125], 0.7),
-            (&[0.125, 0.5, 0.125, 0.25], 0.7),
-            (&[0.125, 0.5, 0.125, 0.25], 0.75),
-            (&[0.0625, 0.0625, 0.0625, 0.0625, 0.75], 0.9),
-            (&[0.25, 0.75], 0.0),
-            (&[0.25, 0.125, 0.625], 1.0),
-            (&[0.125, 0.875], 0.5),
-            (&[1.0], 0.9),
-        ];
-        for (probabilities, p) in cases {
-            let given = ask("", || answer(probabilities, p))?;
-            let wanted = nucleus(probabilities, p);
-            // Equally likely tokens may come in any order, and any of them may be the last.
-            let of = |tokens: &[usize]| tokens.iter().map(|t| probabilities.get(*t).copied()).collect::<Vec<_>>();
-            let mut sorted = given.clone();
-            sorted.sort_unstable();
-            let twice = sorted.windows(2).any(|pair| pair[0] == pair[1]);
-            if of(&given) != of(&wanted) || twice {
-                let what = format!(
-                    "probabilities {probabilities:?} with top_p {p}: you give {given:?}, and {wanted:?} is right"
-                );
-                return wrong(what, nucleus_hint(probabilities, p, &given, &wanted));
-            }
-        }
-        Ok(())
-    })
-}
-
-fn nucleus(probabilities: &[f64], p: f64) -> Vec<usize> {
-    let mut tokens: Vec<usize> = (0..probabilities.len()).collect();
-    tokens.sort_by(|a, b| probabilities[*b].total_cmp(&probabilities[*a]));
-    let mut sum = 0.0;
-    let before = tokens.iter().take_while(|token| {
-        let outside = sum < p;
-        sum += probabilities[**token];
-        outside
-    });
-    let count = before.count().max(1);
-    tokens.truncate(count);
-    tokens
-}
-
-/// Which mistake gives such tokens.
-fn nucleus_hint(probabilities: &[f64], p: f64, given: &[usize], wanted: &[usize]) -> &'static str {
-    let mut unsorted = given.to_vec();
-    unsorted.sort_by(|a, b| probabilities.get(*b).partial_cmp(&probabilities.get(*a)).expect("they are numbers"));
-    let alone: Vec<usize> = (0..probabilities.len()).filter(|token| probabilities[*token] >= p).collect();
-    let from_one = given.iter().zip(wanted).all(|(token, right)| *token == right + 1) && given.len() == wanted.len();
-    if from_one || given.iter().any(|token| *token >= probabilities.len()) {
-        "give the tokens' numbers, which count from 0"
-    } else if given.is_empty() {
-        "something must be left to choose from: the token whose probability carries the sum to top_p belongs in"
-    } else if given == alone || given.iter().rev().eq(&alone) {
-        "it is the sum that counts: go from the likeliest on, and add up until top_p is reached"
-    } else if unsorted == wanted {
-        "these are the right ones: give the likeliest first"
-    } else if given.len() + 1 == wanted.len() && wanted.starts_with(given) {
-        "the token whose probability carries the sum to top_p belongs in too"
-    } else if given.len() > wanted.len() && given.starts_with(wanted) {
-        "the fewest that do: stop as soon as the sum has reached top_p"
-    } else if given.is_sorted() {
-        "sort by probability first: the tokens' own order means nothing"
-    } else {
-        "sort by probability, the likeliest first, and take tokens until their sum has reached top_p"
-    }
-}
 
 /// Head dimension of [`decode_step`]: a lane for each number.
 const HEAD: usize = 32;
@@ -288,27 +215,6 @@ fn decode_mistake(_: &Error) -> &'static str {
     "read the line, the block and the thread above: which head is that block's, and which row of the cache does it mean?"
 }
 
-/// Checks a number: the GB of the keys and values of 8 texts with 8192 tokens each, for 32 layers and 8 heads of K and V of
-/// 128 numbers, in bf16.
-pub fn cache_gigabytes(answer: Option<f64>) -> Verdict {
-    let exact = 2.0 * 32.0 * 8.0 * 128.0 * 8192.0 * 8.0 * 2.0 / 1e9;
-    number(
-        "cache_gigabytes",
-        answer,
-        0.99 * exact..=1.01 * exact,
-        &[
-            (exact / 2.0, "a key and a value for each token; and each number has two bytes"),
-            (exact * 2.0, "bf16 has two bytes"),
-            (exact * 4.0, "the heads of Q share heads of K and V: which of them does the cache keep?"),
-            (exact / 8.0, "each text has a cache of its own, and each head keys and values of its own"),
-            (exact / 32.0, "each layer has keys and values of its own"),
-            (exact * 1e3, "GB, please: 10⁹ bytes"),
-            (exact * 1e9, "GB, please: 10⁹ bytes"),
-        ],
-        "numbers that one token leaves in one layer, times layers, tokens, texts and bytes",
-    )
-}
-
 /// Checks four times in ms that were worked out on paper. A step is queued after 4.2 ms and done after 4.3; its kernels keep the
 /// device busy for 0.9 ms, of which 0.6 ms are products that read weights as fast as memory delivers. How long it takes at best
 /// with half the bytes, with half the launches, as one graph that the host queues in 0.05 ms, and as a graph with half the bytes.
@@ -457,65 +363,6 @@ fn floor_hint(case: Decode, given: f64, wanted: f64) -> &'static str {
 mod tests {
     use super::*;
 
-    fn nucleus(probabilities: &[f64], p: f64) -> Vec<usize> {
-        let mut tokens: Vec<usize> = (0..probabilities.len()).collect();
-        tokens.sort_by(|a, b| probabilities[*b].total_cmp(&probabilities[*a]));
-        let (mut sum, mut inside) = (0.0, Vec::new());
-        for token in tokens {
-            inside.push(token);
-            sum += probabilities[token];
-            if sum >= p {
-                break;
-            }
-        }
-        inside
-    }
-
-    #[test]
-    fn a_nucleus_passes_and_each_mistake_is_named() {
-        assert!(top_p(nucleus).passed(), "{}", top_p(nucleus).text());
-        type Nucleus = fn(&[f64], f64) -> Vec<usize>;
-        let wrong: [(Nucleus, &str); 8] = [
-            (|all, p| (0..all.len()).filter(|t| all[*t] >= p).collect(), "must be left"),
-            (|all, p| (0..all.len()).filter(|t| all[*t] >= p.min(0.5)).collect(), "carries the sum"),
-            (
-                |all, p| {
-                    let mut inside = nucleus(all, p);
-                    inside.pop();
-                    inside
-                },
-                "carries the sum to top_p",
-            ),
-            (|all, _| nucleus(all, 2.0), "the fewest that do"),
-            (
-                |all, p| {
-                    let mut sum = 0.0;
-                    let outside = |t: &usize| {
-                        let before = sum;
-                        sum += all[*t];
-                        before < p
-                    };
-                    (0..all.len()).take_while(outside).collect()
-                },
-                "sort by probability first",
-            ),
-            (|all, p| nucleus(all, p).into_iter().map(|t| t + 1).collect(), "count from 0"),
-            (
-                |all, p| {
-                    let mut inside = nucleus(all, p);
-                    inside.sort_unstable_by(|a, b| b.cmp(a));
-                    inside
-                },
-                "likeliest first",
-            ),
-            (|_, _| panic!("not there"), "instead of panicking"),
-        ];
-        for (index, (answer, part)) in wrong.into_iter().enumerate() {
-            let text = top_p(answer).text();
-            assert!(text.starts_with("NOT YET") && text.contains(part), "{index}: {text}");
-        }
-    }
-
     const DECODE: &str = r#"extern "C" __global__ void decode(const float *q, const float *k, const float *v, float *k_cache,
                                   float *v_cache, float *o, int position, int capacity) {
     int head = blockIdx.x, lane = threadIdx.x;
@@ -625,24 +472,6 @@ mod tests {
     o[head * 32 + lane] = out / sum;
 }"#;
         assert!(decode_step(by_keys).passed(), "{}", decode_step(by_keys).text());
-    }
-
-    #[test]
-    fn the_cache_is_worked_out() {
-        assert!(cache_gigabytes(Some(8.59)).passed() && cache_gigabytes(Some(8.6)).passed());
-        for (answer, said) in [
-            (None, "no number yet"),
-            (Some(4.29), "a key and a value"),
-            (Some(17.18), "bf16 has two bytes"),
-            (Some(34.36), "share heads"),
-            (Some(1.074), "cache of its own"),
-            (Some(0.268), "each layer"),
-            (Some(8590.0), "10⁹"),
-            (Some(1.0), "times layers"),
-        ] {
-            let text = cache_gigabytes(answer).text();
-            assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
-        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Exercises of lesson 50: the forward pass of an adapter, merging it, QLoRA's memory on paper, and an adapter whose source stays hidden
+//! Exercises of lesson 50: the forward pass of an adapter, QLoRA's memory on paper, and an adapter whose source stays hidden
 //! until its mistake is named.
 
 use super::Verdict;
@@ -24,8 +24,6 @@ pub struct AdapterShape {
 
 /// The reader's forward pass: (x `[rows, inputs]`, weight `[outputs, inputs]`, a `[rank, inputs]`, b `[outputs, rank]`, shape, alpha).
 pub type AdapterForward = fn(&[f32], &[f32], &[f32], &[f32], AdapterShape, f32) -> Vec<f32>;
-/// The reader's change of a weight in place: (weight, a, b, shape, alpha).
-pub type AdapterMerge = fn(&mut [f32], &[f32], &[f32], AdapterShape, f32);
 
 struct Case {
     shape: AdapterShape,
@@ -149,57 +147,6 @@ pub fn lora_forward(answer: AdapterForward) -> Verdict {
                     slip.2
                 });
             return told(what, meaning, START);
-        }
-        Ok(())
-    })
-}
-
-const MERGE_START: &str =
-    "the product B · A has the weight's shape: entry (o, i) is the sum over r of b[o · rank + r] · a[r · inputs + i]";
-
-/// Checks a pair of functions that put an adapter into a weight, and take it out again.
-pub fn lora_merge(merge: AdapterMerge, unmerge: AdapterMerge) -> Verdict {
-    timed("lora_merge", move || {
-        for case in cases() {
-            let Case { shape, alpha, weight, a, b, .. } = &case;
-            for (which, change, sign) in [("merge", merge, 1.0), ("unmerge", unmerge, -1.0)] {
-                let name = format!("{which}: {}", case.name());
-                let given = ask(&name, || {
-                    let mut own = weight.clone();
-                    change(&mut own, a, b, *shape, *alpha);
-                    own
-                })?;
-                let right = case.sum(1.0, sign * case.scale());
-                if close(&given, &right) {
-                    continue;
-                }
-                let slip = case.slips().into_iter().find(|(w, f, _)| close(&given, &case.sum(*w, sign * f)));
-                let at = first_off(&given, &right);
-                let what = format!(
-                    "{name}: weight [{}, {}] becomes {}, and should be {}",
-                    at / shape.inputs,
-                    at % shape.inputs,
-                    given[at],
-                    figures(right[at])
-                );
-                let meaning = match slip {
-                    Some((_, 0.0, _)) => "the weight is as it was before",
-                    Some((.., hint)) => hint,
-                    None => "which row of B and which column of A belong to this weight?",
-                };
-                return told(what, meaning, MERGE_START);
-            }
-            let back = ask(&case.name(), || {
-                let mut own = weight.clone();
-                merge(&mut own, a, b, *shape, *alpha);
-                unmerge(&mut own, a, b, *shape, *alpha);
-                own
-            })?;
-            let before: Vec<f64> = weight.iter().map(|w| f64::from(*w)).collect();
-            if !close(&back, &before) {
-                let what = format!("{}: merged and unmerged, the weight is another", case.name());
-                return told(what, "what is added must be what is taken away", MERGE_START);
-            }
         }
         Ok(())
     })
@@ -484,38 +431,6 @@ mod tests {
         no(&lora_forward(|_, _, _, _, s, _| vec![0.0; s.rows * s.outputs]), "should be");
         no(&lora_forward(|_, _, _, _, s, _| vec![f32::NAN; s.rows * s.outputs]), "NaN");
         no(&lora_forward(|_, _, _, _, _, _| panic!("not yet")), "panicked: not yet");
-    }
-
-    fn add(weight: &mut [f32], a: &[f32], b: &[f32], s: AdapterShape, factor: f32) {
-        for (at, w) in weight.iter_mut().enumerate() {
-            let (o, i) = (at / s.inputs, at % s.inputs);
-            *w += factor * (0..s.rank).map(|r| b[o * s.rank + r] * a[r * s.inputs + i]).sum::<f32>();
-        }
-    }
-
-    #[test]
-    fn merge_right_and_wrong() {
-        let right: AdapterMerge = |w, a, b, s, alpha| add(w, a, b, s, alpha / s.rank as f32);
-        let back: AdapterMerge = |w, a, b, s, alpha| add(w, a, b, s, -alpha / s.rank as f32);
-        assert!(lora_merge(right, back).passed(), "{}", lora_merge(right, back).text());
-        no(&lora_merge(|_, _, _, _, _| (), |_, _, _, _, _| ()), "as it was before");
-        no(&lora_merge(right, |_, _, _, _, _| ()), "unmerge");
-        no(&lora_merge(right, right), "wrong sign");
-        no(&lora_merge(|w, a, b, s, _| add(w, a, b, s, 1.0), back), "nothing is scaled");
-        no(&lora_merge(add, back), "shared by something");
-        no(&lora_merge(|w, a, b, s, alpha| add(w, a, b, s, (alpha / s.rank as f32).powi(2)), back), "more than once");
-        // The index of A and B mixed up.
-        let mixed: AdapterMerge = |w, a, b, s, alpha| {
-            for (at, w) in w.iter_mut().enumerate() {
-                let (o, i) = (at / s.inputs, at % s.inputs);
-                *w +=
-                    alpha / s.rank as f32 * (0..s.rank).map(|r| b[r * s.outputs + o] * a[i * s.rank + r]).sum::<f32>();
-            }
-        };
-        no(&lora_merge(mixed, back), "which row of B");
-        // Cheats: zeros, and a weight that is no number.
-        no(&lora_merge(|w, _, _, _, _| w.fill(0.0), |w, _, _, _, _| w.fill(0.0)), "should be");
-        no(&lora_merge(|w, _, _, _, _| w.fill(f32::NAN), back), "NaN");
     }
 
     #[test]

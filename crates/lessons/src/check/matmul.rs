@@ -7,7 +7,7 @@ mod tensor_cores;
 mod tiles;
 
 pub use hopper::{RingFault, RingReport, RingSuspect, narrow_product, ring_suspect, wgmma_tile};
-pub use pipelines::{LOOP_TOOLS, ShareSuspect, fix_up_traffic, product_loop, share_suspect, wave_share};
+pub use pipelines::{LOOP_TOOLS, ShareSuspect, product_loop, share_suspect, wave_share};
 pub use tensor_cores::{ErrorSuspect, error_suspect, first_bank, mma_tile};
 pub use tiles::{TileSuspect, memory_limit, product, tile_suspect};
 

@@ -124,59 +124,6 @@ pub fn largest_batch(answer: fn(&PracticePool, usize, u64) -> Result<usize>) -> 
     })
 }
 
-/// Checks a prediction of the pool's (used, reserved) in MiB after each of five steps: allocate 100 MiB; drop it and
-/// wait; set the release threshold to the maximum, allocate 100 MiB and drop it and wait; allocate 40 MiB; drop it and
-/// trim to 0. The pool takes memory in pieces of 32 MiB.
-pub fn pool_numbers(answer: [(u64, u64); 5]) -> Verdict {
-    timed("pool_numbers", move || {
-        let truth = match pool_steps() {
-            Ok(truth) => truth,
-            Err(error) => return wrong(error.to_string(), "run the notebook from the top"),
-        };
-        let steps = [
-            ("allocate 100 MiB", "the pool takes whole pieces of 32 MiB"),
-            ("drop it and wait", "with a threshold of 0, a wait gives all unused memory back"),
-            ("threshold at maximum; allocate 100 MiB, drop it and wait", "the pool now keeps what it has"),
-            ("allocate 40 MiB", "the pool has enough already: nothing new is reserved"),
-            ("drop it and trim to 0", "trim gives back everything that is not in use"),
-        ];
-        for (at, ((step, hint), (given, truth))) in steps.into_iter().zip(answer.into_iter().zip(truth)).enumerate() {
-            const USED: &str = "used is what live buffers hold, as many bytes as they asked for";
-            for (what, given, truth, hint) in [("used", given.0, truth.0, USED), ("reserved", given.1, truth.1, hint)] {
-                if given != truth {
-                    let hint = if given >= MIB { "the numbers are to be in MiB" } else { hint };
-                    let what = format!(
-                        "step {} ({step}): you predict {given} MiB {what}, and the pool has another number",
-                        at + 1
-                    );
-                    return wrong(what, hint);
-                }
-            }
-        }
-        Ok(())
-    })
-}
-
-fn pool_steps() -> Result<[(u64, u64); 5]> {
-    let pool = PracticePool::new(1024 * MIB);
-    let numbers = || {
-        let stats = pool.memory();
-        (stats.used / MIB, stats.reserved / MIB)
-    };
-    let first = pool.alloc(100 * MIB)?;
-    let one = numbers();
-    drop(first);
-    let two = numbers();
-    pool.set_release_threshold(u64::MAX);
-    drop(pool.alloc(100 * MIB)?);
-    let three = numbers();
-    let last = pool.alloc(40 * MIB)?;
-    let four = numbers();
-    drop(last);
-    pool.trim(0);
-    Ok([one, two, three, four, numbers()])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,20 +264,5 @@ mod tests {
             let said = largest_batch(answer).text();
             assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
         }
-    }
-
-    #[test]
-    fn the_pools_numbers_right_and_wrong() {
-        assert!(pool_numbers([(100, 128), (0, 0), (0, 128), (40, 128), (0, 0)]).passed());
-        assert!(pool_numbers([(100, 100), (0, 0), (0, 0), (0, 0), (0, 0)]).text().contains("whole pieces"));
-        assert!(pool_numbers([(100, 128), (0, 0), (0, 128), (128, 128), (0, 0)]).text().contains("live buffers"));
-        assert!(pool_numbers([(100 << 20, 128 << 20); 5]).text().contains("in MiB"));
-        assert!(pool_numbers([(100, 128), (0, 128), (0, 0), (0, 0), (0, 0)]).text().contains("step 2"));
-        assert!(pool_numbers([(100, 128), (0, 0), (0, 128), (40, 168), (0, 0)]).text().contains("nothing new"));
-        assert!(pool_numbers([(100, 128), (0, 0), (0, 128), (40, 128), (0, 128)]).text().contains("step 5"));
-        assert!(pool_numbers([(0, 0); 5]).text().contains("step 1"));
-        // What is wrong does not say what is right.
-        let shown = pool_numbers([(100, 100), (0, 0), (0, 0), (0, 0), (0, 0)]).shown();
-        assert!(shown.contains("you predict 100 MiB reserved") && !shown.contains("128"), "{shown}");
     }
 }

@@ -1,8 +1,8 @@
 //! Exercises of lesson 16: two slow kernels whose sources stay hidden until the trouble is named from counters, with a number that
-//! shows it. Then each is written anew, from a blank page.
+//! shows it. Then one of them is written anew, from a blank page.
 
 use super::Verdict;
-use super::kernels::{self, first_wrong};
+use super::kernels;
 use super::verdict::{Check, none_wrong, verdict, wrong};
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -69,7 +69,7 @@ static ROWS: Hidden = Hidden {
            factor[r]. Launched with a square grid of blocks of 32 × 32 threads that covers the matrix.",
     versions: &[Version { name: "hidden", source: SLOW_ROWS }, Version { name: "reference", source: FAST_ROWS }],
     cause: Cause::LanesApart,
-    evidence: |gpu, kernel| Ok(scaled(gpu, kernel, 64)?.seen),
+    evidence: scaled,
     time: |gpu, kernel, bench| {
         let n = 8192;
         let (x, factor) = (gpu.to_device(&cpu::random_f32(n * n, 1))?, gpu.to_device(&cpu::random_f32(n, 2))?);
@@ -267,7 +267,8 @@ impl fmt::Display for Evidence {
 
 const BLOCK: u32 = 256;
 const BINS_IN_ALL: usize = 16;
-const SIDES: [usize; 4] = [64, 1, 31, 33];
+/// Rows and columns of the matrix whose rows are scaled.
+const SIDE: usize = 64;
 const SIZES: [usize; 6] = [1, 31, 257, 1025, 3000, WHOLE];
 /// 64 elements per thread of four blocks.
 const WHOLE: usize = 1 << 16;
@@ -299,36 +300,6 @@ pub fn case_two(cause: Cause, times: f64) -> Verdict {
             (!near).then_some(what),
             "sectors of local memory, loads and stores together, over those of the global loads",
         )
-    })
-}
-
-/// Checks a kernel `scale_rows` as [`Case::rows`] describes it: right, and no request of a warp touches more sectors than it must.
-pub fn write_rows(source: &str) -> Verdict {
-    kernels::verdict("write_rows", source, "scale_rows", mistake_hint, |gpu, kernel| {
-        for n in SIDES {
-            let run = scaled(gpu, kernel, n)?;
-            none_wrong(run.wrong, "every element is its own times the factor of its row: which row is it in?")?;
-            let c = &run.seen.counters;
-            // The rows of the smaller matrices begin within a sector.
-            if n == 64 {
-                let stores = c.global_store_sectors as f64 / c.global_store_requests.max(1) as f64;
-                let loads = c.global_load_sectors;
-                let least = (n * n / 8 + n) as u64;
-                if stores > 4.0 || loads > 2 * least {
-                    let what = format!(
-                        "it is right; but a store request touches {stores:.0} sectors, and all loads together {loads}, where \
-                         about {least} hold the matrix"
-                    );
-                    return wrong(
-                        what,
-                        "the lanes of a warp differ in `threadIdx.x`: which elements do they hold at the same time?",
-                    );
-                }
-                // One warp writes one row of 32.
-                shares(&run.seen, 1, 4)?;
-            }
-        }
-        Ok(())
     })
 }
 
@@ -375,20 +346,15 @@ struct Run {
 }
 
 fn square(n: usize) -> LaunchConfig {
-    // Square, so that x may run along rows or along columns.
+    // As many blocks along x as along y: x runs along rows in one version, along columns in the other.
     let blocks = n.div_ceil(32) as u32;
     LaunchConfig { grid: (blocks, blocks, 1), block: (32, 32, 1), shared_bytes: 0 }
 }
 
-fn scaled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Run> {
-    let (x, factor) = (cpu::random_f32(n * n, 1), cpu::random_f32(n, 2));
-    let (on_x, on_factor, mut y) = (gpu.to_device(&x)?, gpu.to_device(&factor)?, gpu.poison::<f32>(n * n)?);
-    kernel.launch(square(n), (&on_x, &on_factor, &mut y, n as i32))?;
-    let expected: Vec<f32> = x.iter().enumerate().map(|(at, x)| x * factor[at / n]).collect();
-    let result = first_wrong(&format!("n = {n}"), &y.to_host()?, &expected, |at| format!("element {at}"));
-    let wrong = result.or(spoilt("x", &on_x, &x)?).or(spoilt("factor", &on_factor, &factor)?);
-    let seen = kernel.inspect(square(n), (&on_x, &on_factor, &mut y, n as i32))?;
-    Ok(Run { wrong, seen })
+fn scaled(gpu: &Gpu, kernel: &Kernel) -> Result<Inspection> {
+    let (n, mut y) = (SIDE, gpu.poison::<f32>(SIDE * SIDE)?);
+    let (x, factor) = (gpu.to_device(&cpu::random_f32(n * n, 1))?, gpu.to_device(&cpu::random_f32(n, 2))?);
+    kernel.inspect(square(n), (&x, &factor, &mut y, n as i32))
 }
 
 /// Whole numbers, random.
@@ -500,6 +466,21 @@ mod tests {
         assert!(verdict.passed(), "{}", verdict.text());
     }
 
+    /// The hidden kernel and its reference.
+    #[test]
+    fn both_versions_scale_the_rows() {
+        let gpu = Gpu::simulated().unwrap();
+        let (x, factor) = (cpu::random_f32(SIDE * SIDE, 1), cpu::random_f32(SIDE, 2));
+        let expected: Vec<f32> = x.iter().enumerate().map(|(at, x)| x * factor[at / SIDE]).collect();
+        for version in ROWS.versions {
+            let kernel = gpu.compile(version.source).unwrap().kernel(ROWS.entry).unwrap();
+            let mut y = gpu.poison::<f32>(SIDE * SIDE).unwrap();
+            let (on_x, on_factor) = (gpu.to_device(&x).unwrap(), gpu.to_device(&factor).unwrap());
+            kernel.launch(square(SIDE), (&on_x, &on_factor, &mut y, SIDE as i32)).unwrap();
+            assert_eq!(y.to_host().unwrap(), expected, "{}", version.name);
+        }
+    }
+
     /// A kernel with the head of `like` and this body.
     fn body(like: &str, text: &str) -> String {
         format!("{}{{\n{text}\n}}", &like[..like.find('{').unwrap()])
@@ -545,32 +526,6 @@ mod tests {
         assert!(Case::bins().reveal(Cause::SharedAtomics).contains("stays hidden"));
         let debug = format!("{:?} {:?}", Case::bins(), Case::bins().evidence().unwrap());
         assert!(!debug.contains("mine[") && !Case::bins().task().contains("mine"), "{debug}");
-    }
-
-    #[test]
-    fn rows_are_scaled_by_neighbours() {
-        let right = FAST_ROWS;
-        green(write_rows(right));
-        red(write_rows(SLOW_ROWS), "a store request touches 32 sectors");
-        red(write_rows(&right.replace("factor[row]", "factor[column]")), "element 1 is");
-        red(write_rows(&right.replace("row < n && ", "")), "past the end");
-        red(
-            write_rows(&right.replace("if (row < n && column < n)", "if (row + 1 < n && column < n)")),
-            "never written",
-        );
-        red(write_rows(&right.replace("scale_rows", "scale_row")), "no kernel `scale_rows`");
-        let head = right.replace(", int n)", ")").replace("if (", "int n = 64; if (");
-        red(write_rows(&head), "keep its name and its parameters");
-        red(write_rows(&body(right, "")), "was never written");
-        // Cheats: one thread does all, constants, and the input as the output.
-        let alone = "if (blockIdx.x + blockIdx.y + threadIdx.x + threadIdx.y == 0) { for (int i = 0; i < n * n; ++i) y[i] = factor[i / n] * x[i]; }";
-        assert!(!write_rows(&body(right, alone)).passed(), "{}", write_rows(&body(right, alone)).text());
-        red(write_rows(&right.replace("factor[row] * x[row * n + column]", "0.5f")), "element 0 is 0.5");
-        let spoils = right
-            .replace("{ y[", "{ ((float *)x)[row * n + column] *= factor[row]; y[")
-            .replace("= factor[row] * x", "= x");
-        red(write_rows(&spoils), "no longer what it was");
-        red(write_rows(&right.replace("y[row * n + column] =", "y[row * n + column] = 0.0f / 0.0f +")), "element 0");
     }
 
     #[test]

@@ -1,88 +1,17 @@
-//! Exercises of lesson 11: kernels whose threads work together, run in the simulator, which sees who waits for whom.
+//! An exercise of lesson 11: a kernel whose threads work together, run in the simulator, which sees who waits for whom.
 
 use super::Verdict;
-use super::kernels::{self, first_wrong, shared_out, unchanged, whole};
-use super::verdict::{Check, none_told, told};
+use super::kernels::{self, shared_out, unchanged, whole};
+use super::verdict::{Check, told};
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
-use gpulab::inspect::{AccessKind, Inspection};
+use gpulab::inspect::AccessKind;
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
 const BLOCK: u32 = 256;
-/// What `row_sums` has in a row.
-const COLUMNS: usize = 32;
 /// So many blocks `dot` is launched with, whatever the length.
 const DOT_BLOCKS: u32 = 8;
-
-/// Checks a kernel `row_sums(const float *a, float *sums, int rows)` for rows of 32 elements, launched with one warp for every
-/// 32 rows: right, each sector of `a` fetched once, and no bank conflict.
-pub fn row_sums(source: &str) -> Verdict {
-    kernels::verdict("row_sums", source, "row_sums", mistake_hint, |gpu, kernel| {
-        for rows in [64, 1, 31, 33, 100, 1024] {
-            let a = whole(rows * COLUMNS, 1);
-            let (on_a, mut sums) = (gpu.to_device(&a)?, gpu.poison::<f32>(rows)?);
-            let config = LaunchConfig::for_elements(rows, COLUMNS as u32);
-            // First as any launch: its mistakes come as an error.
-            kernel.launch(config, (&on_a, &mut sums, rows as i32))?;
-            let expected: Vec<f32> = a.chunks(COLUMNS).map(|row| row.iter().sum()).collect();
-            none_told(
-                first_wrong(&format!("{rows} rows"), &sums.to_host()?, &expected, |at| format!("row {at}")),
-                "that thread added up other numbers than those of its row",
-                "thread t adds up row t of the tile: which index of the tile is the row, in the store and in the load?",
-            )?;
-            unchanged("a", &on_a, &a)?;
-            let seen = kernel.inspect(config, (&on_a, &mut sums, rows as i32))?;
-            wasteful(&seen, rows)?;
-            if rows == 1024 {
-                shared_out(&seen, 0.5)?;
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Sectors fetched more than once, and conflicts.
-fn wasteful(seen: &Inspection, rows: usize) -> Check {
-    let c = &seen.counters;
-    let needed = (rows * COLUMNS * 4 / 32) as u64;
-    if c.global_load_sectors > needed {
-        return told(
-            format!("with {rows} rows its loads touch {} sectors, and the matrix has {needed}", c.global_load_sectors),
-            "parts of the matrix are fetched more than once, or its lanes read places that lie far apart",
-            "the way through shared memory is there so that the lanes read neighbours of `a`: keep that loop",
-        );
-    }
-    let local = c.local_load_requests + c.local_store_requests;
-    if local > 0 {
-        return told(
-            format!("with {rows} rows its warps access local memory {local} times"),
-            "an array of a thread's own with a computed index lies in memory, not in registers",
-            "the tile in shared memory is there for that",
-        );
-    }
-    let (loads, stores) = (c.shared_load_bank_conflicts, c.shared_store_bank_conflicts);
-    let atomics = c.shared_atomic_bank_conflicts;
-    let what = format!(
-        "with {rows} rows there are {loads} bank conflicts of loads from shared memory, {stores} of stores and {atomics} of \
-         atomics"
-    );
-    let meaning = "lanes of a warp ask one bank for different words at the same time, and wait for each other there";
-    if loads + atomics > 0 {
-        return told(
-            what,
-            meaning,
-            "word w lies in bank w % 32. Lane t reads word t * (length of a row) + column: which length puts the 32 lanes into \
-             32 banks?",
-        );
-    }
-    none_told(
-        (stores > 0).then_some(what),
-        meaning,
-        "now the lanes meet where they store: put the store back as it was. Lane t reads word t * (length of a row) + column: \
-         which length puts the 32 lanes into 32 banks, w % 32?",
-    )
-}
 
 /// Checks a kernel `dot(const float *a, const float *b, float *result, int n)` that adds the sum of all `a[i] * b[i]` to `result[0]`.
 /// It is launched with 8 blocks of 256 threads, whatever `n` is: every thread takes many elements, and a warp hands its
@@ -170,8 +99,7 @@ fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Check {
 fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
     if is(&[Kind::SharedRace]) && kernels::two_write(error) {
-        "two threads write one word: a barrier does not fix that. Does each thread have a word of its own, and is a \
-         row of the array as long as what is written into it?"
+        "two threads write one word: a barrier does not fix that. Does each thread have a word of its own?"
     } else if is(&[Kind::SharedRace]) {
         "one of the two lines must be done by all threads before any thread begins with the other: \
          that is where a __syncthreads() belongs, or a second one"
@@ -190,21 +118,7 @@ fn mistake_hint(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::kernels::{expect, passes};
-
-    const ROW_SUMS: &str = "extern \"C\" __global__ void row_sums(const float *a, float *sums, int rows) {
-    __shared__ float tile[32][33];
-    int lane = threadIdx.x, first = blockIdx.x * 32;
-    for (int row = 0; row < 32 && first + row < rows; ++row) {
-        tile[row][lane] = a[(first + row) * 32 + lane];
-    }
-    __syncthreads();
-    if (first + lane < rows) {
-        float sum = 0.0f;
-        for (int column = 0; column < 32; ++column) { sum += tile[lane][column]; }
-        sums[first + lane] = sum;
-    }
-}";
+    use crate::check::kernels::expect;
 
     const DOT: &str = "extern \"C\" __global__ void dot(const float *a, const float *b, float *result, int n) {
     float sum = 0.0f;
@@ -212,62 +126,6 @@ mod tests {
     for (int distance = 16; distance > 0; distance /= 2) { sum += __shfl_down_sync(0xffffffff, sum, distance); }
     if (threadIdx.x % 32 == 0) { atomicAdd(result, sum); }
 }";
-
-    #[test]
-    fn row_sums_counts_conflicts() {
-        expect(
-            row_sums,
-            ROW_SUMS,
-            &[
-                ("[32][33]", "[32][32]", "bank conflicts of loads"),
-                ("[32][33]", "[32][34]", "bank conflicts of loads"),
-                ("[32][33]", "[32][31]", "a barrier does not fix that"),
-                ("tile[row][lane]", "tile[lane][row]", "which index of the tile is the row"),
-                ("tile[lane][column]", "a[(first + lane) * 32 + column]", "the matrix has"),
-                ("sums[first + lane] = sum", "sums[lane] = sum", "two threads meet"),
-                ("&& first + row < rows", "", "which element is its own"),
-                ("__syncthreads();", "if (lane < 16) { __syncthreads(); }", "no `if` keeps"),
-                // Atomics that read; an array of one's own; one lane does all; NaN; the input as the tile.
-                ("[32][33]", "[32][32]", "lanes of a warp ask one bank"),
-                (
-                    "if (first + lane < rows) {",
-                    "if (lane == 0) for (; lane < 32 && first + lane < rows; ++lane) {",
-                    "the work is not shared out",
-                ),
-                ("sums[first + lane] = sum", "sums[first + lane] = __int_as_float(0x7fc00000)", "is NaN"),
-                (
-                    "sums[first + lane] = sum",
-                    "sums[first + lane] = sum; ((float *)a)[(first + lane) * 32] = sum",
-                    "the input `a` has changed",
-                ),
-            ],
-        );
-        // Atomics alone, so that no load meets another.
-        let atomic = ROW_SUMS
-            .replace("[32][33]", "[32][32]")
-            .replace("sum += tile[lane][column]", "sum += atomicAdd(&tile[lane][column], 0.0f)");
-        let text = row_sums(&atomic).text();
-        assert!(text.contains("0 bank conflicts of loads") && text.contains("of atomics"), "{text}");
-        // Turned over, the conflict is in the store.
-        let over = ROW_SUMS
-            .replace("[32][33]", "[32][32]")
-            .replace("tile[row][lane]", "tile[lane][row]")
-            .replace("tile[lane][column]", "tile[column][lane]");
-        assert!(row_sums(&over).text().contains("put the store back"), "{}", row_sums(&over).text());
-        // Turning the columns is as good as a longer row.
-        let turned =
-            ROW_SUMS.replace("[32][33]", "[32][32]").replace("tile[lane][column]", "tile[lane][(column + lane) % 32]");
-        let by_shuffle = "extern \"C\" __global__ void row_sums(const float *a, float *sums, int rows) {
-    int lane = threadIdx.x, first = blockIdx.x * 32; float mine = 0.0f;
-    for (int row = 0; row < 32 && first + row < rows; ++row) {
-        float sum = a[(first + row) * 32 + lane];
-        for (int d = 16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }
-        if (lane == row) { mine = sum; }
-    }
-    if (first + lane < rows) { sums[first + lane] = mine; }
-}";
-        passes(row_sums, &[&turned, by_shuffle]);
-    }
 
     #[test]
     fn dot_counts_atomics_and_barriers() {

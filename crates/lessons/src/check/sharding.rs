@@ -1,5 +1,4 @@
-//! Checks of the lesson about sharding: a step with sharded state, a checkpoint for another number of ranks, two questions on paper, and
-//! a checkpoint that comes back wrong.
+//! Checks of the lesson about sharding: a step with sharded state, two questions on paper, and a checkpoint that comes back wrong.
 
 use super::Verdict;
 use super::on_paper::{number, part};
@@ -192,80 +191,6 @@ fn sent(case: &str, ranks: usize, own: usize, log: &Log) -> Check {
 }
 
 // ----------------------------------------------------------------------
-// A checkpoint for another number of ranks.
-
-/// The reader's function: the parts of all ranks, how many numbers there are without padding, and the new number of ranks.
-type Reshard = fn(&[Vec<f32>], usize, usize) -> Vec<Vec<f32>>;
-
-/// Ranks that saved, ranks that load, and numbers.
-const RESHARDS: [(usize, usize, usize); 9] =
-    [(1, 1, 5), (4, 2, 16), (2, 8, 64), (1, 4, 12), (4, 3, 10), (3, 4, 10), (5, 7, 1001), (8, 3, 9), (4, 6, 3)];
-
-/// No number of a checkpoint.
-const PADDING: f32 = -5000.5;
-
-fn shared_out(numbers: &[f32], ranks: usize, padding: f32) -> Vec<Vec<f32>> {
-    let own = numbers.len().div_ceil(ranks);
-    let number = |at: usize| numbers.get(at).copied().unwrap_or(padding);
-    (0..ranks).map(|rank| (rank * own..(rank + 1) * own).map(number).collect()).collect()
-}
-
-/// Checks the parts of a checkpoint for another number of ranks: all numbers in their order, parts of equal length, zeros behind the end.
-pub fn reshard(answer: Reshard) -> Verdict {
-    timed("reshard", move || {
-        for (saved_by, ranks, len) in RESHARDS {
-            let case = format!("{len} numbers, saved by {saved_by} ranks, for {ranks}");
-            // What stands in the padding of a checkpoint is of no use to anybody: a number that occurs nowhere else, and one that does.
-            for (seed, padding) in [(1, Some(PADDING)), (2, None)] {
-                // Of either sign, and 0 among them: nobody can tell numbers from padding by their value.
-                let numbers: Vec<f32> = (0..len).map(|at| ((at * 17 + seed * 29) % 1009) as f32 - 87.0).collect();
-                let given = shared_out(&numbers, saved_by, padding.unwrap_or(numbers[0]));
-                let found = verdict::ask(&case, || answer(&given, len, ranks))?;
-                resharded(&case, &numbers, ranks, &found)?;
-            }
-        }
-        Ok(())
-    })
-}
-
-fn resharded(case: &str, numbers: &[f32], ranks: usize, found: &[Vec<f32>]) -> Check {
-    if found.len() != ranks {
-        return told(
-            format!("{case}: {} parts", found.len()),
-            "there has to be a part for each of the new ranks, also where there are more ranks than numbers",
-            "one part for each `rank` in `0..ranks`",
-        );
-    }
-    let own = numbers.len().div_ceil(ranks);
-    if let Some(rank) = (0..ranks).find(|rank| found[*rank].len() != own) {
-        return told(
-            format!("{case}: the part of rank {rank} has {} numbers, and should have {own}", found[rank].len()),
-            "all-gather and reduce-scatter want parts of equal length, ⌈length / ranks⌉ numbers, filled up with zeros",
-            "put all numbers one after the other, cut off the old padding, fill up with zeros to ranks · ⌈length / ranks⌉, then cut",
-        );
-    }
-    let right = shared_out(numbers, ranks, 0.0);
-    for rank in 0..ranks {
-        let Some(at) = (0..own).find(|at| found[rank][*at] != right[rank][*at]) else { continue };
-        let (given, expected) = (found[rank][at], right[rank][at]);
-        let what = format!("{case}: rank {rank} has {given} at place {at}, and {expected} belongs there");
-        if given == PADDING {
-            return told(
-                what,
-                "that is the padding of an old part: it has come along as if it were a number",
-                "only the first `len` of all numbers count; the old padding lies behind them",
-            );
-        }
-        return told(
-            what,
-            "the numbers are not in their order, or of another checkpoint",
-            "the parts one after the other, in the order of ranks, are the array",
-        );
-    }
-    Ok(())
-}
-
-// ----------------------------------------------------------------------
 // On paper.
 
 /// Parameters, in 10⁹, and what a GPU has left for weights, gradients and state, in GB.
@@ -379,6 +304,13 @@ fn state(seed: f32) -> Vec<f32> {
     (0..LEN).map(|at| ((at as f32 + seed) * 1.7).sin()).collect()
 }
 
+/// A part for each rank, all of the same length, filled up with zeros.
+fn shared_out(numbers: &[f32], ranks: usize) -> Vec<Vec<f32>> {
+    let own = numbers.len().div_ceil(ranks);
+    let number = |at: usize| numbers.get(at).copied().unwrap_or(0.0);
+    (0..ranks).map(|rank| (rank * own..(rank + 1) * own).map(number).collect()).collect()
+}
+
 /// Saves a training on so many ranks of 240 weights, loads it on so many, and compares.
 ///
 /// # Errors
@@ -392,7 +324,7 @@ pub fn checkpoint_report(saved_by: usize, loaded_by: usize) -> Result<Checkpoint
     }
     let (weights, momentum, step) = (state(0.0), state(500.0), 40);
     let mut folder = BTreeMap::new();
-    let parts = shared_out(&weights, saved_by, 0.0).into_iter().zip(shared_out(&momentum, saved_by, 0.0));
+    let parts = shared_out(&weights, saved_by).into_iter().zip(shared_out(&momentum, saved_by));
     for (rank, (weights, momentum)) in parts.enumerate() {
         folder.insert(format!("part-{rank}"), Saved { weights, momentum, step });
     }
@@ -786,99 +718,6 @@ mod tests {
             },
             "would do",
         );
-    }
-
-    fn resharded_right(parts: &[Vec<f32>], len: usize, ranks: usize) -> Vec<Vec<f32>> {
-        let all: Vec<f32> = parts.iter().flatten().copied().take(len).collect();
-        shared_out(&all, ranks, 0.0)
-    }
-
-    fn without(parts: &[Vec<f32>], len: usize, ranks: usize, pads: fn(f32, f32) -> bool) -> Vec<Vec<f32>> {
-        let all = parts.concat();
-        let kept: Vec<f32> =
-            all.iter().copied().filter(|number| !pads(*number, all[all.len() - 1])).take(len).collect();
-        let own = len.div_ceil(ranks);
-        (0..ranks).map(|rank| (0..own).map(|at| kept.get(rank * own + at).copied().unwrap_or(0.0)).collect()).collect()
-    }
-
-    #[test]
-    fn resharding_and_its_mistakes() {
-        assert!(reshard(resharded_right).passed(), "{}", reshard(resharded_right).text());
-        let cases: [(Reshard, &str); 12] = [
-            (|_, _, _| todo!("the parts"), "panicked"),
-            (|parts, _, _| parts.to_vec(), "a part for each of the new ranks"),
-            // The old padding comes along.
-            (
-                |parts, len, ranks| {
-                    let all: Vec<f32> = parts.iter().flatten().copied().collect();
-                    let own = len.div_ceil(ranks);
-                    (0..ranks)
-                        .map(|rank| (0..own).map(|at| all.get(rank * own + at).copied().unwrap_or(0.0)).collect())
-                        .collect()
-                },
-                "the padding of an old part",
-            ),
-            // The last part is shorter.
-            (
-                |parts, len, ranks| {
-                    let all: Vec<f32> = parts.iter().flatten().copied().take(len).collect();
-                    let own = len.div_ceil(ranks);
-                    (0..ranks).map(|rank| all[(rank * own).min(len)..((rank + 1) * own).min(len)].to_vec()).collect()
-                },
-                "should have",
-            ),
-            // No part where there is nothing left.
-            (
-                |parts, len, ranks| {
-                    let all: Vec<f32> = parts.iter().flatten().copied().take(len).collect();
-                    let own = len.div_ceil(ranks);
-                    all.chunks(own).map(|part| [part, &vec![0.0; own - part.len()]].concat()).collect()
-                },
-                "a part for each of the new ranks",
-            ),
-            // Cheats: everything to everybody; numbers that the check once had.
-            (|parts, len, ranks| vec![parts.iter().flatten().copied().take(len).collect(); ranks], "should have"),
-            (
-                |_, len, ranks| {
-                    let all: Vec<f32> = (0..len).map(|at| ((at * 17 + 29) % 1009) as f32 - 87.0).collect();
-                    shared_out(&all, ranks, 0.0)
-                },
-                "of another checkpoint",
-            ),
-            // Padding told by its value: all that is not positive, all that is 0, all that equals the last number.
-            (|parts, len, ranks| without(parts, len, ranks, |number, _| number <= 0.0), "belongs there"),
-            (|parts, len, ranks| without(parts, len, ranks, |number, _| number == 0.0), "belongs there"),
-            (|parts, len, ranks| without(parts, len, ranks, |number, last| number == last), "belongs there"),
-            // The padding is taken from the front.
-            (
-                |parts, len, ranks| {
-                    let all = parts.concat();
-                    shared_out(&all[all.len() - len..], ranks, 0.0)
-                },
-                "belongs there",
-            ),
-            // The last number stands in for what is missing.
-            (
-                |parts, len, ranks| {
-                    let all = &parts.concat()[..len];
-                    shared_out(all, ranks, all[len - 1])
-                },
-                "and 0 belongs there",
-            ),
-        ];
-        for (answer, said) in cases {
-            let text = reshard(answer).text();
-            assert!(text.starts_with("NOT YET") && text.contains(said), "{said}: {text}");
-        }
-        // Every second number to every second rank.
-        let text = reshard(|parts, len, ranks| {
-            let all: Vec<f32> = parts.iter().flatten().copied().take(len).collect();
-            let own = len.div_ceil(ranks);
-            (0..ranks)
-                .map(|rank| (0..own).map(|at| all.get(at * ranks + rank).copied().unwrap_or(0.0)).collect())
-                .collect()
-        });
-        assert!(text.text().contains("not in their order"), "{}", text.text());
     }
 
     #[test]

@@ -1,18 +1,17 @@
-//! Exercises of lesson 10: kernels that the learner writes, run in the simulator, which sees every access.
+//! An exercise of lesson 10: a kernel that the learner writes, run in the simulator, which sees every access.
 
 use super::Verdict;
 use super::kernels::{self, shared_out, telling, unchanged};
 use super::verdict::{Check, none_told, told};
-use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::Inspection;
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
-/// The blocks that kernels are launched with here.
+/// Threads of a block.
 const BLOCK: u32 = 256;
-/// Whole warps and blocks, so that nothing but the kernel's own choice lets lanes part.
+/// Whole warps and blocks: only with these are work and sectors judged.
 const WHOLE: [usize; 2] = [1024, 8192];
 
 /// Checks a kernel `scale(const float *x, float *y, int n)` that sets `y[i]` to `2 * x[i]`, launched with one thread for four
@@ -85,94 +84,6 @@ fn scattered(seen: &Inspection, n: usize) -> Check {
     Ok(())
 }
 
-/// Checks a kernel `two_kinds(float *x, int n)` that treats even and odd elements differently without letting the lanes of a warp
-/// part; launched with at least one thread an element, in whole blocks.
-pub fn two_kinds(source: &str) -> Verdict {
-    kernels::verdict("two_kinds", source, "two_kinds", mistake_hint, |gpu, kernel| {
-        let ptx = gpu.compile(source)?.ptx()?.to_string();
-        for n in [WHOLE[0], 1, 2, 33, 1000, WHOLE[1]] {
-            let x: Vec<f32> = cpu::random_f32(n, 1).into_iter().enumerate().map(|(i, x)| begin(i, x)).collect();
-            let mut on_x = gpu.to_device(&x)?;
-            let config = LaunchConfig::for_elements(n, BLOCK);
-            kernel.launch(config, (&mut on_x, n as i32))?;
-            let expected: Vec<f32> = x.iter().enumerate().map(|(i, &x)| one_kind(i, x)).collect();
-            none_told(
-                first_wrong(n, &on_x.to_host()?, &expected),
-                "each element goes through its 64 steps once: those of even elements, or those of odd ones",
-                "give each thread another element, and keep what is done to even and odd elements: do the threads still take \
-                 all of them, once?",
-            )?;
-            if WHOLE.contains(&n) {
-                let mut again = gpu.to_device(&x)?;
-                let seen = kernel.inspect(config, (&mut again, n as i32))?;
-                shared_out(&seen, 0.5)?;
-                parted(&seen, n, &ptx)?;
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Where an element begins: even ones so large that 64 halvings leave something of them, odd ones on both sides of what
-/// grows without end.
-fn begin(i: usize, x: f32) -> f32 {
-    match i % 4 {
-        0 | 2 => x * 1e20,
-        1 => x * 1.2,
-        _ => 1.5 + x.abs(),
-    }
-}
-
-/// What `two_kinds` does to an element.
-fn one_kind(i: usize, x: f32) -> f32 {
-    (0..64).fold(x, |x, _| if i.is_multiple_of(2) { x.mul_add(0.5, 1.0) } else { x.mul_add(x, -0.5) })
-}
-
-fn parted(seen: &Inspection, n: usize, ptx: &str) -> Check {
-    let c = &seen.counters;
-    let each = c.thread_instructions as f64 / n as f64;
-    // A step is one instruction at the least.
-    if each < 64.0 {
-        return told(
-            format!("with n = {n} each element takes {each:.0} instructions, fewer than its 64 steps"),
-            "the results of these steps are there, and the steps are not",
-            "keep the two loops as they stand, and change which element a thread takes",
-        );
-    }
-    if c.divergent_branches > 0 {
-        return told(
-            format!(
-                "with n = {n} the threads of a warp diverge at {} branches: {:.1} of 32 lanes are active in the average instruction",
-                c.divergent_branches,
-                c.active_lanes_per_instruction()
-            ),
-            "a warp whose lanes part goes through both kinds, one after the other, each with a part of its lanes",
-            "which elements must a warp (t / 32 is its number) take, so that all its lanes do the same kind?",
-        );
-    }
-    none_told(
-        (each > 100.0 && both_kinds(ptx)).then(|| {
-            format!(
-                "with n = {n} no lanes part, but each element takes {each:.0} instructions: the steps of both kinds"
-            )
-        }),
-        "computing both and choosing one costs what lanes that part cost",
-        "each thread is to do one kind only: which elements must a warp take for that?",
-    )
-}
-
-/// Whether the steps of both kinds stand in one stretch of code, without a branch between them.
-fn both_kinds(ptx: &str) -> bool {
-    let sums = |line: &str| ["fma.", "mul.", "add.", "sub."].iter().any(|name| line.trim_start().starts_with(name));
-    let ends = |line: &str| line.starts_with('$') || line.contains("bra");
-    let lines: Vec<&str> = ptx.lines().collect();
-    lines.split(|line| ends(line)).any(|stretch| {
-        let has = |bits: &[&str]| stretch.iter().any(|line| sums(line) && bits.iter().any(|bits| line.contains(bits)));
-        // 0.5 as a factor, or 1 added; 0.5 taken off.
-        has(&["0f3F000000", "0f3F800000"]) && has(&["0fBF000000"])
-    })
-}
-
 /// Equal but for rounding; NaN is never.
 fn near(given: f32, expected: f32) -> bool {
     given == expected || (given - expected).abs() <= 1e-5 * expected.abs().max(1.0)
@@ -186,7 +97,7 @@ fn first_wrong(n: usize, given: &[f32], expected: &[f32]) -> Option<String> {
     Some(format!("with n = {n} element {at} {is}, and it should be {}; {count} of {n} are wrong", expected[at]))
 }
 
-/// What to ask oneself about the first mistake; none of these kernels needs threads that work together.
+/// What to ask oneself about the first mistake; this kernel needs no threads that work together.
 fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
     if is(&[Kind::GlobalRace, Kind::SharedRace]) {
@@ -208,17 +119,6 @@ mod tests {
     const SCALE: &str = "extern \"C\" __global__ void scale(const float *x, float *y, int n) {
     int threads = gridDim.x * blockDim.x;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) { y[i] = 2.0f * x[i]; }
-}";
-
-    const TWO_KINDS: &str = "extern \"C\" __global__ void two_kinds(float *x, int n) {
-    int t = blockIdx.x * blockDim.x + threadIdx.x;
-    int i = t / 64 * 64 + t % 32 * 2 + t / 32 % 2;
-    if (i < n) {
-        float value = x[i];
-        if (i % 2 == 0) { for (int k = 0; k < 64; ++k) { value = value * 0.5f + 1.0f; } }
-        else { for (int k = 0; k < 64; ++k) { value = value * value - 0.5f; } }
-        x[i] = value;
-    }
 }";
 
     #[test]
@@ -280,40 +180,5 @@ mod tests {
     }";
         let backwards = SCALE.replace("y[i] = 2.0f * x[i];", "int k = n - 1 - i; y[k] = x[k] + x[k];");
         passes(scale, &[wide, &backwards]);
-    }
-
-    #[test]
-    fn two_kinds_sees_lanes_part() {
-        let by_thread = "int i = t;";
-        let own = "int i = t / 64 * 64 + t % 32 * 2 + t / 32 % 2;";
-        let arms = "if (i % 2 == 0) { for (int k = 0; k < 64; ++k) { value = value * 0.5f + 1.0f; } }
-        else { for (int k = 0; k < 64; ++k) { value = value * value - 0.5f; } }";
-        let both = "float a = value, b = value;
-        for (int k = 0; k < 64; ++k) { a = a * 0.5f + 1.0f; b = b * b - 0.5f; }
-        value = i % 2 == 0 ? a : b;";
-        let closed = "value = i % 2 == 0 ? value * 5.421010862e-20f + 2.0f : fabsf(value) > 1.366f ? __int_as_float(0x7f800000) : -0.3660254f;";
-        expect(
-            two_kinds,
-            TWO_KINDS,
-            &[
-                (own, by_thread, "the threads of a warp diverge"),
-                ("i % 2 == 0", "t / 32 % 2 == 1", "element 0 is"),
-                ("t % 32 * 2", "t % 32", "element"),
-                ("if (i < n)", "", "past the end"),
-                ("k < 64", "k < 63", "element"),
-                // What the steps come to, without them; constants; one warp does all.
-                (arms, closed, "fewer than its 64 steps"),
-                (arms, "value = i % 2 == 0 ? 2.0f : -0.36602542f;", "element"),
-                (arms, "value = __int_as_float(0x7fc00000);", "is NaN"),
-                (own, "if (t >= 32) return; for (int i = t; i < n; i += 32)", "the work is not shared out"),
-            ],
-        );
-        let source = TWO_KINDS.replace(own, by_thread).replace(arms, both);
-        let text = two_kinds(&source).text();
-        assert!(text.contains("computing both"), "{text}");
-        // One step for both kinds, with its numbers chosen: no lanes part, and nothing is done twice.
-        let chosen = "bool even = i % 2 == 0; float add = even ? 1.0f : -0.5f;
-        for (int k = 0; k < 64; ++k) { value = fmaf(value, even ? 0.5f : value, add); }";
-        passes(two_kinds, &[&TWO_KINDS.replace(own, by_thread).replace(arms, chosen)]);
     }
 }

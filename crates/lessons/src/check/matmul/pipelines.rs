@@ -147,25 +147,6 @@ pub fn wave_share(answer: Option<f64>) -> Verdict {
     })
 }
 
-/// Checks the answer to: the product of [`wave_share`] with k = 1024, all of whose steps (16 numbers along k) are shared out evenly over
-/// one block on each of 132 multiprocessors, as plain stream-K does. How many MB (10⁶ bytes) of *c* are written and read more than with
-/// a block a tile? Each tile counts as a whole one; a block that goes on with a tile reads what stands in *c*, adds its part and writes.
-pub fn fix_up_traffic(answer: Option<f64>) -> Verdict {
-    let (tiles, steps, blocks) = (5000_u32.div_ceil(128) * 3000_u32.div_ceil(256), 1024 / 16, 132);
-    let tile = 128.0 * 256.0 * 4.0 / 1e6;
-    // A share that ends where a tile does is no cut.
-    let cuts = (1..blocks).filter(|block| tiles * steps * block / blocks % steps != 0).count() as f64;
-    let known = [
-        (cuts * tile, "that is one way: is what stands in c only read, or only written, once more?"),
-        (f64::from(blocks - 1) * 2.0 * tile, "does every share end within a tile?"),
-        (f64::from(tiles) * 2.0 * tile, "how many of the tiles have more than one block?"),
-        (cuts * 2.0 * tile * 1e6 / f64::from(1 << 20), "in 10⁶ bytes, please"),
-        (cuts, "that is how many tiles are handed on; how many bytes is each?"),
-    ];
-    let idea = "shares end after 1/132, 2/132, … of all steps: at which of these ends is a tile complete? Each other end hands a tile on";
-    verdict("fix_up_traffic", || on_paper(answer, cuts * 2.0 * tile, &known, "MB", idea))
-}
-
 /// A product whose steps are shared out evenly over the blocks, with a fault. Its source is hidden until it is named.
 #[derive(Debug, Clone, Copy)]
 pub struct ShareSuspect;
@@ -336,24 +317,6 @@ mod tests {
             (Some(0.909), "is not it"),
         ] {
             red(&wave_share(answer), said);
-        }
-    }
-
-    #[test]
-    fn what_stream_k_hands_on_has_one_answer() {
-        // Eleven shares end with a tile: 120 tiles of 128 KiB are read and written once more.
-        assert!(fix_up_traffic(Some(31.46)).passed() && fix_up_traffic(Some(31.457_28)).passed());
-        for (answer, said) in [
-            (None, "no number yet"),
-            (Some(15.73), "only read, or only written"),
-            (Some(34.34), "does every share end within"),
-            (Some(125.8), "more than one block"),
-            (Some(30.0), "10⁶ bytes"),
-            (Some(120.0), "handed on"),
-            (Some(60.0), "is not it"),
-            (Some(f64::NAN), "is not it"),
-        ] {
-            red(&fix_up_traffic(answer), said);
         }
     }
 
