@@ -123,7 +123,9 @@ pub(super) mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../notebooks/17b_tiles.ipynb");
         let notebook: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let cells = notebook["cells"].as_array().unwrap().iter();
-        let parts = cells.filter(|cell| cell["id"].as_str().is_some_and(|id| id.starts_with("library-"))).map(|cell| {
+        let of_library = |id: &str| id.starts_with("library-");
+        let code = cells.filter(|cell| cell["cell_type"] == "code" && cell["id"].as_str().is_some_and(of_library));
+        let parts = code.map(|cell| {
             let source: String = cell["source"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
             source.split_once("r#\"").unwrap().1.split("\"#;").next().unwrap().to_string()
         });
