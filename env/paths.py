@@ -26,9 +26,14 @@ def read_json(path: Path) -> dict:
     return value if isinstance(value, dict) else {}
 
 
+def has_space(path: Path) -> bool:
+    """Whether evcxr can load no cell from there: it hands the names of its libraries on with spaces between them."""
+    return any(character.isspace() for character in str(path))
+
+
 def without_spaces(folder: Path) -> Path:
-    """The folder itself, or one in the user's cache: evcxr can load no cell from a path with a space in it."""
-    if not any(character.isspace() for character in str(folder)):
+    """The folder itself, or one in the user's cache, where cells are built in its place."""
+    if not has_space(folder):
         return folder
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "gpulab" / hashlib.sha256(str(folder).encode()).hexdigest()[:12]

@@ -97,8 +97,8 @@ def disk_error(error: ToolError | OSError) -> ToolError:
 
 
 def check_place(builds: Path) -> None:
-    """evcxr hands the names of its libraries on with spaces between them."""
-    if any(character.isspace() for character in str(builds)):
+    """Cells can be built there."""
+    if paths.has_space(builds):
         what = f"the course's folder and the folder of the cache have a space in their paths, where no cell can be built: {builds}"
         raise ToolError(what, "set XDG_CACHE_HOME to a folder without spaces in its path, then make setup")
 

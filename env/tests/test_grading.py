@@ -142,10 +142,10 @@ def test_what_is_no_notebook_is_told(tmp_path: Path, content: bytes | None, said
     assert raised.value.next_step
 
 
-def test_odd_cells_are_read(lesson: Lesson, release: NotebookNode) -> None:
+def test_odd_cells_are_read(release: NotebookNode) -> None:
     odd = [None, 3, {}, {"cell_type": "code", "source": 7}, {"cell_type": "code", "metadata": [], "source": ["a", 1]}]
     made = restore.restore(release, {"cells": odd})
-    assert len([text for text in made.told if "there is no answer cell" in text]) == len(lesson.solutions)
+    assert len([text for text in made.told if "there is no answer cell" in text]) == 3
 
 
 def test_refused_and_unusual_answers(release: NotebookNode) -> None:

@@ -162,11 +162,6 @@ impl Capstone {
         Table { heads: heads.to_vec(), rows: self.stages.iter().map(row).collect(), notes, ..Table::default() }
     }
 
-    /// What recorded runs say about the steps so far, as it shows itself in a notebook.
-    pub fn show_recorded(&self) {
-        self.recorded_table().show();
-    }
-
     fn recorded_table(&self) -> Table {
         let none = RecordedStage::new("–", "not recorded", "");
         let rows = self.stages.iter().flat_map(|stage| {
