@@ -87,7 +87,7 @@ PARTS = {
         ("scale", "S1", "S2"),
     ),
     "11": Part(
-        ("What coalescing is worth",),
+        ("Beside the CPU",),
         ("dot", "scan", "B3", "B4"),
         "says which additions are lost when everybody adds, and counts the barriers and atomics of a given sum",
         ("dot", "B3", "B4"),
@@ -99,7 +99,7 @@ PARTS = {
         ("memory_limit", "P1"),
     ),
     "12b": Part(
-        ("One row of the ladder by hand",),
+        ("Rung 11: persistent blocks",),
         ("product_loop", "wave_share", "P2"),
     ),
     "12c": Part(
@@ -161,12 +161,12 @@ PARTS = {
     "30": Part(("Why the largest score", "What a line must cost"), ("softmax_row", "diagnose_leak", "A1")),
     "31a": Part(("What a causal mask saves", "Which counter asks"), ("one_pass", "tile_loop", "A2")),
     "31b": Part(("The rungs, the chain", "What limits each rung"), ("weigh", "tensor_busy")),
-    "40": Part(("Evaluation mode", "A model that answers"), ("decode_step", "token_floor", "A3", "A4")),
+    "40": Part(("A model that answers",), ("decode_step", "token_floor", "A3", "A4")),
     "41": Part(
         ("Uneven grids", "On a GPU: one row"),
         ("scale_search", "quantized_matvec", "four_bit_gain", "A5"),
     ),
-    "42": Part(("Which provider",), ("left_in_f32", "own_graph", "X1", "X2", "X3")),
+    "42": Part(("Which nodes",), ("left_in_f32", "own_graph", "X1", "X2", "X3")),
     "50": Part(
         ("Merged: an adapter", "What a rank is worth"),
         ("lora_forward", "qlora_memory", "diagnose_adapter", "D1", "D2", "D3"),

@@ -3,7 +3,7 @@
 `python3 -m env.baselines.record_ladders` builds CUB's sum with nvcc (`env/baselines/cub.cu`) and has `examples/record_ladders`
 time every rung beside a device copy, cuBLAS, CUB and one core of the CPU, in one process and in rounds. In each repetition PyTorch
 has its turn too, here. Calls are queued one by one, as programs do it: of calls below some 10 µs the host's own part counts
-too, of PyTorch's most. Topics may be named.
+too, of PyTorch's most. Where the package flash-attn-4 is installed, its kernel is one more peer of attention. Topics may be named.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = RECORDER.parser(__doc__)
     made.add_argument("--quick", action="store_true", help="small sizes and few samples: does it work?")
+    made.add_argument("--rust", action="store_true", help="the twins in Rust, too (that takes rustc)")
     made.add_argument("topics", nargs="*", help="folders of kernels; all without any")
     return made
 
@@ -45,7 +46,9 @@ def main() -> None:
     chosen = parser().parse_args()
     out = chosen.out.resolve()
     more = ["--errors", str(out.with_name(f"{out.stem}_errors.csv")), *(["--quick"] if chosen.quick else [])]
-    RECORDER.record(chosen, lambda folder: [*more, *cub(folder)], chosen.topics)
+    sums = not chosen.topics or "reduction" in chosen.topics
+    words = [*(["--rust"] if chosen.rust else []), *chosen.topics]
+    RECORDER.record(chosen, lambda folder: [*more, *(cub(folder) if sums else [])], words)
 
 
 if __name__ == "__main__":

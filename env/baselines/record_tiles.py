@@ -2,6 +2,7 @@
 
 `python3 -m env.baselines.record_tiles` has `examples/record_tiles` time each program on the same arrays as Triton's kernels, in turn;
 these are tuned here first, and each is checked before its times count. `--sweep` times other constants of ours, too.
+Where the package flash-attn-4 is installed, its attention takes part, as in `record_ladders`.
 A machine without rustc takes what `record_tiles --pack FOLDER` compiled elsewhere: `--ptx FOLDER`. `--cutile PROGRAM` times
 cuTile, too, by a program that is built apart (`env/baselines/cutile`). Topics may be named.
 """

@@ -1,7 +1,8 @@
 """Times the CNN's training step on this GPU beside PyTorch, interleaved, and writes a table and its page.
 
-`python3 -m env.baselines.record_training` runs `examples/record_training`, and answers for PyTorch: eager, and as a CUDA graph,
-from the same parameters on the same images, with the same TF32 setting.
+`python3 -m env.baselines.record_training` runs `examples/record_training`, and answers for PyTorch: eager, as a CUDA
+graph, channels last, and compiled (`cnn_peer.WAYS`), from the same parameters on the same images, with the same TF32
+setting.
 """
 
 from __future__ import annotations
@@ -39,11 +40,14 @@ WAYS = {
     "candle": "candle",
     "torch": "PyTorch",
     "torch, graph": "PyTorch, CUDA graph",
+    "torch, channels_last, graph": "PyTorch, channels_last, CUDA graph",
+    "torch, reduce-overhead": "PyTorch, compiled, reduce-overhead",
+    "torch, max-autotune, graph": "PyTorch, compiled, max-autotune, CUDA graph",
 }
 
 
 def rows(table: Path, facts: pages.Facts) -> list[dict[str, str]]:
-    """The table's steps (in ms) and epochs (in s) as rows of `metrics.csv`, as lesson 20a shows them."""
+    """The table's steps (in ms), epochs (in s) and peaks as rows of `metrics.csv`, as lessons 20a and 21 show them."""
 
     def row(of: dict[str, str]) -> dict[str, str]:
         step = of["metric"] == "step"
@@ -54,7 +58,14 @@ def rows(table: Path, facts: pages.Facts) -> list[dict[str, str]]:
         cells = [*where, of["precision"], str(BATCH), *figure, of["samples"], p10, p90]
         return dict(zip(FIELDS, cells, strict=True))
 
-    return [row(of) for of in pages.rows(table) if of["metric"] in ("step", "epoch") and of["what"] in WAYS]
+    def memory(of: dict[str, str]) -> dict[str, str]:
+        where = [facts["ended (UTC)"], facts["commit"], "21_training_memory", "a step's peak elsewhere: PyTorch, eager"]
+        figure = ["memory", of["value"], "MiB", of["samples"], of["p10"], of["p90"]]
+        return dict(zip(FIELDS, [*where, "cuda", facts["GPU"], of["precision"], str(BATCH), *figure], strict=True))
+
+    every = pages.rows(table)
+    timed = [row(of) for of in every if of["metric"] in ("step", "epoch") and of["what"] in WAYS]
+    return timed + [memory(of) for of in every if of["metric"].startswith("memory")]
 
 
 def append(file: Path, new: list[dict[str, str]]) -> None:
@@ -70,7 +81,7 @@ def append(file: Path, new: list[dict[str, str]]) -> None:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = RECORDER.parser(__doc__)
-    made.add_argument("--metrics", type=Path, help="also append rows of lesson 20a to this file (a recorders.csv)")
+    made.add_argument("--metrics", type=Path, help="also append rows of lessons 20a and 21 to this recorders.csv")
     made.add_argument("--quick", action="store_true", help="few samples: does it work?")
     return made
 

@@ -7,6 +7,7 @@ memory. A peer whose package is not there is left out, and said so. `--program F
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import os
 import shutil
@@ -15,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -40,7 +41,10 @@ def machine(commit: str | None) -> Facts:
         return facts | {"PyTorch": "not there"}
     import torch
 
-    return facts | {"PyTorch": torch.__version__, "CUDA": torch.version.cuda}
+    facts |= {"PyTorch": torch.__version__, "CUDA": torch.version.cuda}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        facts["flash-attn-4"] = metadata.version("flash-attn-4")
+    return facts
 
 
 def talk(command: list[str], answer: Callable[[str], str | None], environment: dict[str, str] | None = None) -> int:

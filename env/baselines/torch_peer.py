@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,10 @@ SAMPLE_MS = 1.0
 WARM_UP_MS = 10.0
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32, "u32": torch.int32}
 HEAD = 128
+# As a part of the largest number. Eager chains of bf16 round after each operation, a generated kernel at its end.
+NEAR = 2.0**-5
+# A relative error beyond this is a mistake.
+WRONG = 0.02
 # As the kernels' launches have it.
 EPSILON = {"layer_norm": 1e-5, "rms_norm": 1e-5, "residual_rms_norm": 1e-6}
 
@@ -136,8 +141,14 @@ def jobs(asked: dict, folder: Path, ways: dict[str, Make]) -> Job:
     def job(name: str, make: Make) -> Job:
         return Job(name, [make(asked["topic"], asked["size"], inputs) for inputs in sets], pieces, reference)
 
-    first, *others = [job(name, make) for name, make in ways.items()]
-    first.others = others
+    (name, make), *others = ways.items()
+    first = job(name, make)
+    for name, make in others:
+        try:
+            first.others.append(job(name, make))
+        except Exception as error:  # noqa: BLE001 - such as a package that is not there, or what its compiler says
+            print(f"{name}: left out at {asked['topic']}: {error}", file=sys.stderr)
+            release()
     return first
 
 
@@ -255,13 +266,31 @@ def rope(_topic: str, size: list[int], inputs: Tensors) -> Call:
 def compiled(make: Make) -> Make:
     """The same operations under `torch.compile`, whose generated kernels fuse what stands together.
 
-    The first call of each shape compiles; `Job` finds its repeats after that.
+    The first call of each shape compiles and tunes, and its results are compared with those of the eager operations:
+    both come before anything is timed.
     """
 
     def made(topic: str, size: list[int], inputs: Tensors) -> Call:
-        return torch.compile(make(topic, size, inputs), mode="max-autotune-no-cudagraphs", dynamic=False)
+        eager = make(topic, size, inputs)
+        call = torch.compile(eager, mode="max-autotune-no-cudagraphs", dynamic=False)
+        begin = time.perf_counter()
+        given = call()
+        torch.cuda.synchronize()
+        took = time.perf_counter() - begin
+        far = max(apart(*pair) for pair in zip(given, eager(), strict=True))
+        print(f"torch.compile of {topic}: {took:.1f} s, off eager by {far:.1e} of the largest number", file=sys.stderr)
+        if not far <= NEAR:
+            raise ValueError(f"compiled and eager results differ by {far:.1e} of the largest number")
+        return call
 
     return made
+
+
+def apart(given: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest difference, as a part of the largest number; infinite where one of them is none."""
+    if given.shape != expected.shape or given.dtype != expected.dtype:
+        raise ValueError(f"{given.shape} of {given.dtype} in place of {expected.shape} of {expected.dtype}")
+    return ((given - expected).abs().max() / expected.abs().max()).nan_to_num(nan=float("inf")).item()
 
 
 def attention(backend: SDPBackend) -> Make:
@@ -277,6 +306,40 @@ def attention(backend: SDPBackend) -> Make:
         return call
 
     return make
+
+
+def error_of_attention(work: Callable[..., torch.Tensor], width: int, causal: bool) -> float:
+    """‖given − exact‖ ÷ ‖exact‖ at a length that no tile divides; exact is the formula in f64."""
+    torch.manual_seed(1)
+    q, k, v = torch.randn(3, 1, 333, 3, width, device="cuda", dtype=torch.bfloat16)
+    wide = (x.transpose(1, 2).double() for x in (q, k, v))
+    exact = F.scaled_dot_product_attention(*wide, is_causal=causal).transpose(1, 2)
+    return ((work(q, k, v, causal=causal).double() - exact).norm() / exact.norm()).item()
+
+
+def flash_attention_4(topic: str, size: list[int], inputs: Tensors) -> Call:
+    """The forward pass of the package flash-attn-4, whose kernel for this GPU CuTe DSL compiles at the first call.
+
+    It names tokens before heads. Of arrays that lie so, and of ours, whose heads lie one behind the other, the faster
+    take part.
+    """
+    from flash_attn.cute import flash_attn_func
+
+    def work(*qkv: torch.Tensor, causal: bool) -> torch.Tensor:
+        given = flash_attn_func(*qkv, causal=causal)
+        return given[0] if isinstance(given, tuple) else given
+
+    causal = topic.endswith("_causal")
+    if not (off := error_of_attention(work, size[-1], causal)) <= WRONG:  # nor a NaN
+        raise RuntimeError(f"wrong by {off:.1e} of the result at an awkward size")
+    heads_first = [x.view(1, *size).transpose(1, 2) for x in inputs]
+    tokens_first = [x.contiguous() for x in heads_first]
+    calls: list[Call] = [
+        lambda qkv=qkv: [work(*qkv, causal=causal).transpose(1, 2)] for qkv in (heads_first, tokens_first)
+    ]
+    times = [min(timed(call, 3) for _ in range(4)) for call in calls]
+    print(f"flash-attn-4 at {topic} {size}: {[round(ms, 4) for ms in times]} ms", file=sys.stderr)
+    return calls[times.index(min(times))]
 
 
 def attention_backward(backend: SDPBackend) -> Make:
@@ -303,7 +366,10 @@ NAMES = {
     "two_four": "cuSPARSELt by torch",
 }
 # Other ways, timed beside the first.
-CUDNN: dict[str, Make] = {"cuDNN": attention(SDPBackend.CUDNN_ATTENTION)}
+FORWARD: dict[str, Make] = {
+    "cuDNN": attention(SDPBackend.CUDNN_ATTENTION),
+    "FlashAttention-4 (CuTe DSL)": flash_attention_4,
+}
 CUDNN_BACKWARD: dict[str, Make] = {"cuDNN": attention_backward(SDPBackend.CUDNN_ATTENTION)}
 OTHERS: dict[str, dict[str, Make]] = {
     "softmax": {"torch.compile": compiled(softmax)},
@@ -311,8 +377,8 @@ OTHERS: dict[str, dict[str, Make]] = {
     "rms_norm": {"torch.compile": compiled(norm)},
     "residual_rms_norm": {"torch F.rms_norm": residual_then_norm, "torch.compile": compiled(residual_rms_norm)},
     "rope": {"torch.compile": compiled(rope)},
-    "flash_attention": CUDNN,
-    "flash_attention_causal": CUDNN,
+    "flash_attention": FORWARD,
+    "flash_attention_causal": FORWARD,
     "flash_backward": CUDNN_BACKWARD,
     "flash_backward_causal": CUDNN_BACKWARD,
 }

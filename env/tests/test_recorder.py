@@ -155,11 +155,12 @@ f32,"ours, graph","step",238.5,µs,1.000,21,238.0,239.7
 f32,"ours, launches, loss read each step","step",285.1,µs,1.196,21,283.8,291.0
 f32,"candle","kernel fill",98.4,µs,1.000,1,98.4,98.4
 f32,"candle","step",4583.3,µs,19.226,21,4548.6,4697.0
+f32,"torch","memory at the peak",150.5,MiB,1.000,1,150.5,150.5
 tf32,"ours, graph","epoch",0.054,s,1.000,1,0.054,0.054
 """
 
 
-def test_steps_are_in_ms_and_epochs_in_s(tmp_path: Path) -> None:
+def test_steps_are_in_ms_epochs_in_s_and_peaks_in_mib(tmp_path: Path) -> None:
     table, file = tmp_path / "training.csv", tmp_path / "recorders.csv"
     table.write_text(TABLE, encoding="utf-8")
     facts = {"ended (UTC)": "2026-01-02T03:04:05Z", "commit": "abc", "GPU": "a GPU"}
@@ -169,7 +170,9 @@ def test_steps_are_in_ms_and_epochs_in_s(tmp_path: Path) -> None:
         ("step on a GPU: own kernels, CUDA graph", "f32", 0.2385, "ms", "time"),
         ("step on a GPU: candle", "f32", 4.5833, "ms", "time"),
         ("epoch on a GPU: own kernels, CUDA graph", "tf32", 0.054, "s", "epoch time"),
+        ("a step's peak elsewhere: PyTorch, eager", "f32", 150.5, "MiB", "memory"),
     ]
+    assert {row["lesson"] for row in rows} == {"20a_training_step", "21_training_memory"}
     record_training.append(file, rows[:1])
     record_training.append(file, rows[1:])
     with file.open(encoding="utf-8", newline="") as text:

@@ -1,10 +1,10 @@
 //! SmolLM2 (`make model`) tuned to answer requests with one line of JSON, in several ways: adapters of several ranks on f32 and on NF4,
-//! the same layers as a whole, adapters for ten times the steps, and the short runs again from other seeds. Losses, and answers to
-//! held-out requests. Writes three files as it goes (`smollm2.csv`, `losses.csv`, and each answer in `answers.tsv`), and a page that says
+//! the same layers as a whole, adapters for ten times the steps, the short runs again from other seeds, and two of them at other rates.
+//! Losses, and answers to held-out requests. Writes three files as it goes (`smollm2.csv`, `losses.csv`, and each answer in `answers.tsv`), and a page that says
 //! where and how:
 //!
 //! `cargo run --release -p gpulab-nn --example record_lora -- results/lora [cpu|cuda] [part of a name]`, on a GPU with `cuda`, where
-//! candle is built with CUDA. With the third argument only the runs are made whose names contain it, such as "600 steps", or "seed 2".
+//! candle is built with CUDA. With the third argument only the runs are made whose names contain it, such as "600 steps", "seed 2", or "the rate".
 //!
 //! Stopped and started again it goes on: runs that the file has are not made anew. Nothing is timed.
 
@@ -73,6 +73,16 @@ fn short_runs(seed: u64) -> Vec<Run> {
     ]
 }
 
+/// Adapters and whole layers at other rates: at each of them a comparison of the two may come out otherwise.
+fn other_rates(seed: u64) -> Vec<Run> {
+    let of = |(what, factor): (&str, f64)| {
+        let adapters = |name: &str| lora(Base::F32, 8, &Projection::ALL, &format!("{name}, {what} the rate"), seed);
+        let whole = Run { training: Training::Full(LAYERS), rate: factor * FULL_RATE, ..adapters("full") };
+        [Run { rate: factor * ADAPTER_RATE, ..adapters("LoRA, rank 8") }, whole]
+    };
+    [("half", 0.5), ("twice", 2.0)].into_iter().flat_map(of).collect()
+}
+
 fn runs() -> Vec<Run> {
     let longer = |name: &str, examples: usize| Run {
         steps: MORE_STEPS,
@@ -83,6 +93,7 @@ fn runs() -> Vec<Run> {
     all.push(longer(&format!("LoRA, rank 8, {MORE_STEPS} steps"), EXAMPLES));
     all.push(longer(&format!("LoRA, rank 8, {MORE_STEPS} steps, {MORE_EXAMPLES} examples"), MORE_EXAMPLES));
     all.extend(OTHER_SEEDS.into_iter().flat_map(short_runs));
+    all.extend([FIRST_SEED].into_iter().chain(OTHER_SEEDS).flat_map(other_rates));
     all
 }
 
@@ -188,7 +199,8 @@ fn page(folder: &Path, device: DeviceKind) -> gpulab::Result<()> {
          | learns from | {EXAMPLES} requests, {BATCH} in a step, {STEPS} steps, where the name says nothing else |\n\
          | held out | {CASES} requests with names that no training example has, a third of them in sentences that none has |\n\
          | layers that learn | the last {} of 30 |\n| adapters | alpha 16 at every rank; all seven matrices of a layer, where the name says \
-         nothing else |\n| highest rate | {ADAPTER_RATE:e} for adapters, {FULL_RATE:e} for whole matrices; AdamW without weight decay |\n\n\
+         nothing else |\n| highest rate | {ADAPTER_RATE:e} for adapters, {FULL_RATE:e} for whole matrices; AdamW without weight decay; \
+         half and twice as much where the name says so |\n\n\
          `loss` is that of the answers' tokens of {LOSS_CASES} of the held-out cases, in nats. Nothing was timed.\n",
         gpulab::results::commit(),
         gpulab::results::now_utc(),

@@ -6,7 +6,8 @@
 //! The network is a stack of the MLPs of transformers with their residuals (`y = x + W2ᵀ relu(W1 x)`, 4 × as wide inside) in bf16 on tensor cores
 //! (cuBLAS), with Adam's state in f32, in ZeRO's stages 0 to 3 as lesson 61 has them, over `GpuRank`. Losses of all stages are compared with one
 //! GPU's that computes the whole batch; bytes are the memory pool's, beside 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N. Calls go into a stream
-//! of their own, so that they run beside the computing; stage 3 gathers the next block's weights ahead.
+//! of their own, so that they run beside the computing; stage 3 gathers the next block's weights ahead. Stages 0 and 1 run once more with
+//! every collective left out: what a step takes beyond that is what its messages cost. (Stages 2 and 3 compute and update as stage 1 does.)
 
 use gpulab::gpu::Stream;
 use gpulab::prelude::*;
@@ -170,6 +171,8 @@ struct Trainer<'a> {
     kernels: Kernels,
     shape: Shape,
     stage: usize,
+    /// Without them each rank trains by itself on its tokens: in stage 1 it updates its part from its own gradient, and rounds it for nobody.
+    messages: bool,
     /// Matrix 2 b and 2 b + 1 are block b's.
     held: Vec<Held>,
     /// This rank's parts of the gradients in stage 1.
@@ -180,7 +183,8 @@ struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    fn new(rank: &'a GpuRank, shape: Shape, stage: usize) -> Result<Trainer<'a>> {
+    fn new(rank: &'a GpuRank, shape: Shape, stage: usize, messages: bool) -> Result<Trainer<'a>> {
+        assert!(messages || stage < 2, "stages 2 and 3 need messages");
         let (gpu, kernels) = (rank.gpu(), Kernels::new(rank.gpu())?);
         let (whole, part) = (shape.matrix(), shape.matrix() / rank.size());
         let kept = |from: usize| if stage >= from { part } else { whole };
@@ -203,7 +207,7 @@ impl<'a> Trainer<'a> {
         }
         rank.synchronize()?;
         let (parts, later) = (Vec::new(), VecDeque::new());
-        Ok(Trainer { rank, kernels, shape, stage, held, parts, later, step: 0 })
+        Ok(Trainer { rank, kernels, shape, stage, messages, held, parts, later, step: 0 })
     }
 
     /// A matrix' weights, from all ranks where each has a part.
@@ -223,6 +227,7 @@ impl<'a> Trainer<'a> {
     /// Reduces a matrix' gradient as the stage asks.
     fn reduce(&mut self, at: usize, mut whole: Buffer<u16>) -> Result<()> {
         match self.stage {
+            _ if !self.messages => self.held[at].gradient = whole,
             0 => {
                 self.rank.all_reduce(&mut whole, Op::Avg)?;
                 self.held[at].gradient = whole;
@@ -320,15 +325,20 @@ impl<'a> Trainer<'a> {
         for (at, held) in self.held.iter_mut().enumerate() {
             let n = held.master.len() as i64;
             let gradient = self.parts[at].as_ref().unwrap_or(&held.gradient);
+            // Without messages the gradient of stage 1 is still a whole one.
+            let whole = self.stage == 1 && !self.messages;
+            let first = if whole { (self.rank.rank() * part) as i64 } else { 0 };
             let (master, mean, square) = (&mut held.master, &mut held.mean, &mut held.square);
-            let args = (&mut *master, mean, square, gradient, 0_i64, n, fix_mean, fix_square, 1e-5_f32);
+            let args = (&mut *master, mean, square, gradient, first, n, fix_mean, fix_square, 1e-5_f32);
             self.kernels.adam.launch(GRID, args)?;
             if self.stage == 0 || self.stage == 3 {
                 self.kernels.round_all.launch(GRID, (&*master, &mut held.weights, n))?;
             } else {
                 let mut own = self.rank.gpu().alloc::<u16>(part)?;
                 self.kernels.round_all.launch(GRID, (&*master, &mut own, n))?;
-                self.rank.all_gather(&own, &mut held.weights)?;
+                if self.messages {
+                    self.rank.all_gather(&own, &mut held.weights)?;
+                }
                 self.later.push_back(own);
             }
         }
@@ -347,11 +357,16 @@ struct Told {
     ms: Vec<f64>,
 }
 
-fn train(rank: &GpuRank, shape: Shape, stage: usize, steps: usize, timed: usize) -> Result<Told> {
+fn train(
+    rank: &GpuRank,
+    shape: Shape,
+    (stage, messages): (usize, bool),
+    (steps, timed): (usize, usize),
+) -> Result<Told> {
     let gpu = rank.gpu();
     rank.synchronize()?;
     let before = gpu.memory()?.used;
-    let mut trainer = Trainer::new(rank, shape, stage)?;
+    let mut trainer = Trainer::new(rank, shape, stage, messages)?;
     let stream: Stream = gpu.new_stream()?;
     rank.communicate_on(Some(&stream))?;
     let losses = (0..steps).map(|_| trainer.step(true)).collect::<Result<Vec<f64>>>()?;
@@ -397,9 +412,9 @@ fn main() -> Result<()> {
     let (steps, timed) = (8, 12);
     let n = gpus.len();
     // One GPU, the whole batch; and one GPU with the tokens that each of several has: what each would take alone.
-    let whole = nccl.run(&gpus[..1], |rank| train(rank, shape, 0, steps, timed))?.remove(0);
+    let whole = nccl.run(&gpus[..1], |rank| train(rank, shape, (0, true), (steps, timed)))?.remove(0);
     let share = Shape { tokens: shape.tokens / n, ..shape };
-    let alone = nccl.run(&gpus[..1], |rank| train(rank, share, 0, 2, timed))?.remove(0);
+    let alone = nccl.run(&gpus[..1], |rank| train(rank, share, (0, true), (2, timed)))?.remove(0);
     let median = |ms: &[f64]| Summary::of(ms).median;
     println!(
         "one GPU: whole batch {:.2} ms, its share {:.2} ms; losses {:.5?}",
@@ -429,8 +444,11 @@ fn main() -> Result<()> {
     );
     let mut stage_0 = f64::NAN;
     for stage in 0..4 {
-        let ranks = nccl.run(&gpus, |rank| train(rank, shape, stage, steps, timed))?;
-        let ms: Vec<f64> = (0..timed).map(|at| ranks.iter().map(|told| told.ms[at]).fold(0.0, f64::max)).collect();
+        let ranks = nccl.run(&gpus, |rank| train(rank, shape, (stage, true), (steps, timed)))?;
+        let slowest = |ranks: &[Told]| -> Vec<f64> {
+            (0..timed).map(|at| ranks.iter().map(|told| told.ms[at]).fold(0.0, f64::max)).collect()
+        };
+        let ms = slowest(&ranks);
         let (held, most) = ranks.iter().fold((0, 0), |(held, most), told| (told.held.max(held), told.most.max(most)));
         let predicted = shape.predicted(stage, n);
         let losses: Vec<f64> =
@@ -448,6 +466,11 @@ fn main() -> Result<()> {
             losses[steps - 1]
         );
         row(&format!("stage {stage}"), "time", "ms", &ms);
+        if stage < 2 {
+            let quiet = slowest(&nccl.run(&gpus, |rank| train(rank, shape, (stage, false), (steps, timed)))?);
+            println!("{:<8} without messages {:.2} ms: they cost {:.2} ms", "", median(&quiet), took - median(&quiet));
+            row(&format!("stage {stage}, no messages"), "time", "ms", &quiet);
+        }
         row(&format!("stage {stage}"), "memory held", "B", &[held as f64]);
         row(&format!("stage {stage}"), "predicted memory", "B", &[predicted]);
         row(&format!("stage {stage}"), "memory at most", "B", &[most as f64]);

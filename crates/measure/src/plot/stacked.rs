@@ -88,7 +88,9 @@ impl StackedChart {
         let bars = names(&self.rows, |row| &row.experiment);
         let parts = names(&self.rows, |row| &row.metric);
         let total = |bar: &str| self.of(bar).map(|row| row.summary.median).sum::<f64>();
-        let written = |value: f64| format!("{} {unit}", short(value));
+        // As the parts are, and without digits where there are none.
+        let written =
+            |value: f64| format!("{} {unit}", if value.fract() == 0.0 { short(value) } else { figures(value) });
         let room = bars.iter().map(|bar| width(&written(total(bar)), FONT)).fold(0.0, f64::max) + 16.0;
         let marks: Vec<&(String, f64)> = self.predictions.iter().filter(|mark| fits_linear(mark.1)).collect();
         let most = bars.iter().map(|bar| total(bar)).chain(marks.iter().map(|mark| mark.1)).fold(0.0, f64::max);
@@ -183,10 +185,11 @@ mod tests {
 
     #[test]
     fn parts_stand_beside_each_other_and_the_whole_is_written() {
-        let rows =
-            [row("small", "a", 10.0), row("small", "b", 30.0), row("large", "a", 10.0), row("large", "b", 300.0)];
+        let mut rows =
+            vec![row("small", "a", 10.0), row("small", "b", 30.0), row("large", "a", 10.0), row("large", "b", 300.0)];
+        rows.push(row("broken", "a", 387.75));
         let svg = StackedChart::new(&rows).title("T").prediction("your guess", 123.0).draw().svg();
-        for text in ["small", "large", "40 MB", "310 MB", "your guess: 123 MB", "sum of the parts (MB)"] {
+        for text in ["small", "large", "40 MB", "310 MB", "388 MB", "your guess: 123 MB", "sum of the parts (MB)"] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
         // Two entries in the legend, though four rows.

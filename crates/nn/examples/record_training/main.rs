@@ -89,8 +89,9 @@ fn main() -> Result<()> {
             row(&mut table, precision, &variant.name, APART, "", &[apart(&variant.losses, &losses)], 1.0);
         }
         for variant in &variants {
-            for (what, us) in &variant.parts {
-                row(&mut table, precision, &variant.name, what, "µs", &[*us], 1.0);
+            for (what, value) in &variant.parts {
+                let unit = if what.starts_with("memory") { "MiB" } else { "µs" };
+                row(&mut table, precision, &variant.name, what, unit, &[*value], 1.0);
             }
         }
         let (eager, plain) = (RefCell::new(eager), plain.map(RefCell::new));

@@ -21,7 +21,7 @@ pub struct Partner {
 pub struct Variant {
     pub name: String,
     pub losses: Vec<f32>,
-    /// What it measured beside: names and µs.
+    /// What it measured beside: names and µs, and the MiB of what begins with "memory".
     pub parts: Vec<(String, f64)>,
 }
 
