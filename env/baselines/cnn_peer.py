@@ -44,14 +44,6 @@ WAYS = [
     Way("torch", precisions=("f32", "tf32", "bf16", "f16")),
     Way("torch, graph", graph=True),
     Way("torch, channels_last, graph", graph=True, channels_last=True),
-    # The mode "reduce-overhead": a graph for the forward pass, one for the backward pass; the update is launched.
-    Way(
-        "torch, reduce-overhead",
-        channels_last=True,
-        options={"triton.cudagraphs": True},
-        precisions=("tf32",),
-        seconds=15.0,
-    ),
     # "max-autotune" without its search over the constants of each single kernel, which takes longer than all else here.
     Way(
         "torch, max-autotune, graph",

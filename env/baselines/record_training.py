@@ -41,7 +41,6 @@ WAYS = {
     "torch": "PyTorch",
     "torch, graph": "PyTorch, CUDA graph",
     "torch, channels_last, graph": "PyTorch, channels_last, CUDA graph",
-    "torch, reduce-overhead": "PyTorch, compiled, reduce-overhead",
     "torch, max-autotune, graph": "PyTorch, compiled, max-autotune, CUDA graph",
 }
 
