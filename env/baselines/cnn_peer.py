@@ -1,58 +1,62 @@
-"""PyTorch's side of `examples/record_training`: the same network, eager, as a CUDA graph, channels last, compiled."""
+"""PyTorch's side of `examples/record_training`: the same network, eager, as a CUDA graph, channels last, compiled.
+
+Each way has a process of its own: one that fails takes no other's CUDA context with it. A process uses the GPU only while it is
+asked something; all wait for the program's lines in between.
+"""
 
 from __future__ import annotations
 
-import gc
 import json
 import math
+import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Callable
+import traceback
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from env.baselines.cuda_clock import timed, warmed_up
+from env.baselines.cuda_clock import timed
 
 SAMPLE_MS = 8.0
 WARM_UP_MS = 30.0
 SHAPES = [(32, 1, 3, 3), (32,), (64, 32, 3, 3), (64,), (128, 9216), (128,), (10, 128), (10,)]
 AUTOCAST = {"bf16": torch.bfloat16, "f16": torch.float16}
 # A loss of the first steps may differ from eager's by so much: other kernels add in another order, and round elsewhere.
-APART = {"f32": 0.002, "tf32": 0.03, "bf16": 0.06, "f16": 0.06}
-# All of this process, from its first line on: a way that would take longer to make is left out.
-SECONDS = 75.0
+LOSS_GAP = {"f32": 0.002, "tf32": 0.03, "bf16": 0.06, "f16": 0.06}
+# Until a way is ready, until all of a precision are, and for a sample. What was compiled in vain lies in Inductor's cache for the
+# next run.
+READY_S = 90.0
+ALL_READY_S = 120.0
+SAMPLE_S = 30.0
+COMPILED = ("tf32", "bf16")
 
 
 @dataclass(frozen=True)
 class Way:
-    """How PyTorch is asked for the step: options of `torch.compile`, a graph of the whole step captured by hand."""
+    """How PyTorch is asked for the step: a graph of the whole step captured by hand, and arguments of `torch.compile`."""
 
     name: str
     graph: bool = False
     channels_last: bool = False
-    options: dict[str, bool] | None = None
+    compiled: dict[str, Any] | None = None
     precisions: tuple[str, ...] = ("f32", "tf32", "bf16")
-    seconds: float = 3.0
 
 
-# GradScaler's scale is read by the host: no graph of an f16 step.
+TUNED = {"mode": "max-autotune-no-cudagraphs"}
+# GradScaler's scale is read by the host: no graph of an f16 step. Mode reduce-overhead makes graphs of both passes by itself.
 WAYS = [
     Way("torch", precisions=("f32", "tf32", "bf16", "f16")),
     Way("torch, graph", graph=True),
-    Way("torch, channels_last, graph", graph=True, channels_last=True),
-    # "max-autotune" without its search over the constants of each single kernel, which takes longer than all else here.
-    Way(
-        "torch, max-autotune, graph",
-        graph=True,
-        channels_last=True,
-        options={"max_autotune": True},
-        precisions=("tf32", "bf16"),
-        seconds=20.0,
-    ),
+    Way("torch, channels_last, graph", True, True),
+    Way("torch, channels_last, reduce-overhead", False, True, {"mode": "reduce-overhead"}, COMPILED),
+    Way("torch, channels_last, max-autotune, graph", True, True, TUNED, COMPILED),
+    Way("torch, max-autotune, graph", True, False, TUNED, COMPILED),
 ]
 
 
@@ -83,7 +87,7 @@ class Step:
         self.dtype = AUTOCAST.get(precision)
         self.scaler = torch.amp.GradScaler("cuda") if precision == "f16" else None
         self.net = Net(data.parameters, way.channels_last)
-        self.loss_of = torch.compile(self.forward, dynamic=False, options=way.options) if way.options else self.forward
+        self.loss_of = torch.compile(self.forward, dynamic=False, **way.compiled) if way.compiled else self.forward
         self.optimiser = torch.optim.AdamW(
             self.net.parameters(),
             lr=1e-3,
@@ -117,10 +121,14 @@ class Step:
         self.loss.copy_(loss.detach())
 
     def captured(self) -> torch.cuda.CUDAGraph:
-        """Warm-up steps come before a capture, so parameters and moments are put back afterwards."""
-        warmed_up(self.work)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        """Steps on the stream of the capture come first: there the backward pass is compiled and tuned, by autograd's own thread, and there
+        each parameter's gradient is at home. Parameters and moments are put back afterwards."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self.work()
+        with torch.cuda.graph(graph, stream=stream):
             self.work()
         with torch.no_grad():
             for parameter, first in zip(self.net.all, Net(self.data.parameters).all, strict=True):
@@ -154,26 +162,6 @@ class Data:
         # cuBLAS's workspaces, one for each of the two threads that launch products, are no part of a step's peak.
         square = torch.ones(8, 8, device="cuda", requires_grad=True)
         (square @ square).sum().backward()
-
-
-class Timed:
-    """A way to make a step, with the losses of its first ones."""
-
-    def __init__(self, name: str, step: Step, steps: int) -> None:
-        self.name, self.step = name, step
-        self.losses: list[float] = []
-        self.parts: list[tuple[str, float]] = []
-        for _ in range(steps):
-            step()
-            self.losses.append(step.loss.item())
-        self.repeats = 20
-        few = timed(self.step, self.repeats)
-        self.repeats, self.warm_ups = max(5, round(SAMPLE_MS / few)), max(5, round(WARM_UP_MS / few))
-
-    def sample(self) -> float:
-        """One sample, after steps that do not count: the GPU has worked for another process."""
-        timed(self.step, self.warm_ups)
-        return timed(self.step, self.repeats)
 
 
 def kernels(step: Step) -> list[tuple[str, float]]:
@@ -213,49 +201,90 @@ def peak(step: Step, before: int) -> float:
     return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
-def apart(way: Timed, eager: Timed) -> float:
+class Timed:
+    """A way's step: the losses of its first ones, what is measured beside, and samples."""
+
+    def __init__(self, folder: Path, way: Way, asked: dict[str, Any]) -> None:
+        precision = asked["precision"]
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "f32"
+        if precision != "f32":
+            torch.backends.cudnn.fp32_precision = "tf32"  # what Inductor's own convolutions go by
+        torch.backends.cudnn.benchmark = True
+        data = Data(folder)
+        before = torch.cuda.memory_allocated()
+        self.step = Step(data, asked["batch"], precision, way)
+        self.losses: list[float] = []
+        for _ in range(asked["steps"]):
+            self.step()
+            self.losses.append(self.step.loss.item())
+        eager = not way.graph and not way.compiled
+        self.parts = [("memory at the peak", peak(self.step, before))] if eager else []
+        few = timed(self.step, 20)
+        self.repeats, self.warm_ups = max(5, round(SAMPLE_MS / few)), max(5, round(WARM_UP_MS / few))
+        if precision == "tf32" and (eager or way.compiled):
+            self.parts += kernels(self.step)
+            self.parts += optimisers(data) if eager else []
+        torch.cuda.empty_cache()
+
+    def sample(self) -> float:
+        """One sample, after steps that do not count: the GPU has worked for another process."""
+        timed(self.step, self.warm_ups)
+        return timed(self.step, self.repeats)
+
+
+def loss_gap(losses: list[float], others: list[float]) -> float:
     """How far the losses of the same steps lie apart, at most; a NaN is infinitely far."""
-    differences = [abs(a - b) for a, b in zip(way.losses, eager.losses, strict=True)]
+    differences = [abs(a - b) for a, b in zip(losses, others, strict=True)]
     return max(x if math.isfinite(x) else math.inf for x in differences)
 
 
-def prepare(data: Data, asked: dict, left: Callable[[], float]) -> list[Timed]:
-    """Each way with its first steps. One that fails, computes something else than eager mode, or finds no time is said,
-    and left out."""
-    precision, batch, steps = asked["precision"], asked["batch"], asked["steps"]
-    allowed = precision != "f32"
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    torch.backends.cudnn.allow_tf32 = allowed
-    torch.backends.cudnn.benchmark = True
-    torch._dynamo.reset()
-    ways: list[Timed] = []
-    for way in WAYS:
-        if precision not in way.precisions:
-            continue
-        if ways and left() < way.seconds:
-            print(f"{precision}, {way.name}: left out, {left():.0f} s are left", file=sys.stderr)
-            continue
-        begin, before = time.monotonic(), torch.cuda.memory_allocated()
+def serve(pipe: Connection, folder: Path, way: Way, asked: dict[str, Any]) -> None:
+    """A way's own process. It answers the first line with its losses, each further one with a sample; in words where it fails."""
+    try:
+        pipe.recv()
+        made = Timed(folder, way, asked)
+        pipe.send({"name": way.name, "losses": made.losses, "parts": made.parts})
+        while True:
+            pipe.recv()
+            pipe.send(made.sample())
+    except Exception as error:  # noqa: BLE001 - whatever a compiler or a kernel says
+        traceback.print_exc()
+        pipe.send(f"{type(error).__name__}: {str(error).strip()}".partition("\n")[0])
+
+
+class Child:
+    """A way in its own process, which has imported PyTorch, and touches the GPU only when it is asked."""
+
+    def __init__(self, folder: Path, way: Way, asked: dict[str, Any]) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.name, self.why = f"{asked['precision']}, {way.name}", ""
+        self.pipe, its = spawn.Pipe()
+        self.process = spawn.Process(target=serve, args=(its, folder, way, asked), daemon=True)
+        self.process.start()
+        its.close()
+
+    def ask(self, seconds: float) -> Any:
+        """Its answer. None once it has none in that time: it is ended, and `why` is said on stderr."""
+        if self.why:
+            return None
         try:
-            made = Timed(way.name, Step(data, batch, precision, way), steps)
-        except Exception as error:
-            if not ways:
-                raise
-            print(f"{precision}, {way.name}: left out, {type(error).__name__}: {error}"[:600], file=sys.stderr)
-            continue
-        gap = apart(made, ways[0]) if ways else 0.0
-        fits = gap <= APART[precision]
-        told = f"losses within {gap:.5f} of eager's" if fits else f"left out, losses up to {gap:.5f} from eager's"
-        print(f"{precision}, {way.name}: {told}; ready in {time.monotonic() - begin:.1f} s", file=sys.stderr)
-        if fits:
-            ways.append(made)
-        if made is ways[0]:
-            made.parts.append(("memory at the peak", peak(made.step, before)))
-    if precision == "tf32":
-        ways[0].parts += [*kernels(ways[0].step), *optimisers(data)]
-        if len(ways) > 1:
-            ways[-1].parts = kernels(ways[-1].step)
-    return ways
+            self.pipe.send("go")
+            answer = self.pipe.recv() if self.pipe.poll(max(0.0, seconds)) else f"no answer in {seconds:.0f} s"
+        except (EOFError, OSError):
+            self.process.join(5)
+            answer = f"its process ended, with exit code {self.process.exitcode}"
+        if isinstance(answer, str):
+            self.end(answer)
+            return None
+        return answer
+
+    def end(self, why: str = "") -> None:
+        """Ends the process, which is left out from now on where there is a reason."""
+        self.why = why
+        if why:
+            print(f"{self.name}: left out, {why}", file=sys.stderr)
+        self.process.kill()
+        self.process.join(5)
 
 
 class Partner:
@@ -263,20 +292,34 @@ class Partner:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.data: Data | None = None
-        self.ways: list[Timed] = []
-        self.begin = time.monotonic()
+        self.ways: list[Child] = []
 
-    def left(self) -> float:
-        return SECONDS - (time.monotonic() - self.begin)
+    def prepare(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        """The ways that will be timed, made ready one after the other, with losses close to those of the first."""
+        for child in self.ways:
+            child.end()
+        offered = [Child(self.folder, way, asked) for way in WAYS if asked["precision"] in way.precisions]
+        end, answers, self.ways = time.monotonic() + ALL_READY_S, [], []
+        for child in offered:
+            begin = time.monotonic()
+            answer = child.ask(min(READY_S, end - begin))
+            if answer is None:
+                continue
+            answers.append(answer)
+            first = answers[0]
+            gap, took = loss_gap(answer["losses"], first["losses"]), time.monotonic() - begin
+            if gap <= LOSS_GAP[asked["precision"]]:
+                told = f"losses within {gap:.5f} of those of {first['name']}; ready in {took:.1f} s"
+                print(f"{child.name}: {told}", file=sys.stderr)
+                self.ways.append(child)
+            else:
+                child.end(f"losses up to {gap:.5f} from those of {first['name']}")
+                answers.pop()
+        return answers
 
     def answer(self, line: str) -> str:
-        """The ms of a sample to `go 0`, else the ways that will be timed."""
-        if line.startswith("go "):
-            return f"{self.ways[int(line[3:])].sample():.6f}"
-        self.data = self.data or Data(self.folder)
-        self.ways = []
-        gc.collect()
-        torch.cuda.empty_cache()
-        self.ways = prepare(self.data, json.loads(line), self.left)
-        return json.dumps([{"name": way.name, "losses": way.losses, "parts": way.parts} for way in self.ways])
+        """The ms of a sample to `go 0`, infinitely many of a way that has failed since; else the ways that will be timed."""
+        if not line.startswith("go "):
+            return json.dumps(self.prepare(json.loads(line)))
+        ms = self.ways[int(line[3:])].ask(SAMPLE_S)
+        return f"{math.inf if ms is None else ms:.6f}"

@@ -112,7 +112,14 @@ def training(table: Path, facts: Facts) -> str:
         ),
         kernels=lines(
             [row["what"], row["metric"].removeprefix("kernel "), f"{float(row['value']):.1f}"]
-            for row in [*ours, *longest("candle"), *longest("torch"), *longest("torch, max-autotune, graph"), *alone]
+            for row in [
+                *ours,
+                *longest("candle"),
+                *longest("torch"),
+                *longest("torch, max-autotune, graph"),
+                *longest("torch, channels_last, max-autotune, graph"),
+                *alone,
+            ]
         ),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 from pathlib import Path
 
 from env.baselines import pages
@@ -41,6 +42,8 @@ WAYS = {
     "torch": "PyTorch",
     "torch, graph": "PyTorch, CUDA graph",
     "torch, channels_last, graph": "PyTorch, channels_last, CUDA graph",
+    "torch, channels_last, reduce-overhead": "PyTorch, channels_last, compiled, reduce-overhead",
+    "torch, channels_last, max-autotune, graph": "PyTorch, channels_last, compiled, max-autotune, CUDA graph",
     "torch, max-autotune, graph": "PyTorch, compiled, max-autotune, CUDA graph",
 }
 
@@ -63,7 +66,9 @@ def rows(table: Path, facts: pages.Facts) -> list[dict[str, str]]:
         return dict(zip(FIELDS, [*where, "cuda", facts["GPU"], of["precision"], str(BATCH), *figure], strict=True))
 
     every = pages.rows(table)
-    timed = [row(of) for of in every if of["metric"] in ("step", "epoch") and of["what"] in WAYS]
+    # A way that ended while it was timed has infinite samples.
+    there = [of for of in every if of["metric"] in ("step", "epoch") and math.isfinite(float(of["p90"]))]
+    timed = [row(of) for of in there if of["what"] in WAYS]
     return timed + [memory(of) for of in every if of["metric"].startswith("memory")]
 
 

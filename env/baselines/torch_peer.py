@@ -277,7 +277,7 @@ def compiled(make: Make) -> Make:
         given = call()
         torch.cuda.synchronize()
         took = time.perf_counter() - begin
-        far = max(apart(*pair) for pair in zip(given, eager(), strict=True))
+        far = max(relative_difference(*pair) for pair in zip(given, eager(), strict=True))
         print(f"torch.compile of {topic}: {took:.1f} s, off eager by {far:.1e} of the largest number", file=sys.stderr)
         if not far <= NEAR:
             raise ValueError(f"compiled and eager results differ by {far:.1e} of the largest number")
@@ -286,7 +286,7 @@ def compiled(make: Make) -> Make:
     return made
 
 
-def apart(given: torch.Tensor, expected: torch.Tensor) -> float:
+def relative_difference(given: torch.Tensor, expected: torch.Tensor) -> float:
     """The largest difference, as a part of the largest number; infinite where one of them is none."""
     if given.shape != expected.shape or given.dtype != expected.dtype:
         raise ValueError(f"{given.shape} of {given.dtype} in place of {expected.shape} of {expected.dtype}")

@@ -1,5 +1,6 @@
 // idea: larger tiles where a product has enough of them: a thread computes 8 × 16 again, 6 reads for 128 multiply-adds.
-// changed: the next x is read with the first columns of a step along k, not the second: there are four groups now.
+// changed: the tiles that are left over are cut together with those of a whole turn, so that few blocks meet in a tile; the next x
+// is read with the first columns of a step along k, not the second: there are four groups now.
 // constants: tiles of 128 × 256 and 8 along k, in four stages; one block to a multiprocessor.
 constexpr int THREADS = TILE_M * TILE_N / (ROWS * COLUMNS);
 constexpr int LANES_M = 4, LANES_N = 8;
@@ -145,8 +146,10 @@ __device__ void multiply(const float *a, const float *b, float *c, int m, int n,
 
 template <bool WIDE> __device__ void all_tiles(const float *a, const float *b, float *c, int m, int n, int k) {
     int tiles = (m + TILE_M - 1) / TILE_M * ((n + TILE_N - 1) / TILE_N), steps = max((k + TILE_K - 1) / TILE_K, 1);
-    // The steps of the tiles that are left over are shared out evenly; then whole turns of the grid go tile by tile.
-    int rest = tiles % gridDim.x, block = ticket, whole = block + rest;
+    // The steps of the tiles that are left over, and of one turn of the grid, are shared out evenly: more than a tile's for each block,
+    // so that no more than two meet in a tile. Then whole turns go tile by tile.
+    int left = tiles % gridDim.x, rest = left > 0 && tiles > gridDim.x ? left + gridDim.x : left;
+    int block = ticket, whole = block + rest;
     long long all = (long long)rest * steps, sharers = min(all, (long long)gridDim.x);
     int begin = block < sharers ? all * block / sharers : 0, end = block < sharers ? all * (block + 1) / sharers : 0;
     while (begin < end || whole < tiles) {

@@ -29,6 +29,12 @@
 //! the barriers remain. A phase is a chain of all of them. What is fetched is not what it waits for: the blocks' clocks
 //! ([`Engine::clocks`], `decode_engine_phases.csv`) have hardly any waiting for weights.
 //!
+//! One way on that was tried and does not pay: no barrier at all, but a flag beside each number, which its readers poll (as NCCL's
+//! LL protocol does). We expected 118 µs for GPT-2 in place of 198, from the barrier's share of a phase; it took 226
+//! (`results/h200/2026-12-01/decode_engine_flags.csv`). All blocks then read twice the bytes, again and again, from the same lines of the L2
+//! cache: reading the inputs takes several times as long by the blocks' clocks, and even a kernel that does not wait
+//! for its flags takes 173, and one without a barrier 129 (`decode_engine_parts.csv`).
+//!
 //! # Example
 //! ```
 //! use gpulab::prelude::*;
