@@ -230,10 +230,10 @@ impl Lesson {
             None => false,
         });
         if rows.is_empty() && !recording {
-            return Err(Error::Invalid {
-                what: format!("the recorded run has no experiment `{experiment}` of lesson {}", self.name),
-                fix: "run this cell on a machine with a GPU; the rest of the notebook works without it".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("the recorded run has no experiment `{experiment}` of lesson {}", self.name),
+                "run this cell on a machine with a GPU; the rest of the notebook works without it",
+            ));
         }
         Ok(rows)
     }

@@ -28,7 +28,7 @@ pub mod sim;
 pub use cudarc;
 pub use gpulab_cpu as cpu;
 pub use gpulab_inspect as inspect;
-pub use gpulab_measure::{Error, Result};
+pub use gpulab_measure::{Error, Result, show_as_text};
 pub use gpulab_measure::{bench, command, error, html, measurement, plot, repository, results, table, talk};
 pub use warpsim;
 

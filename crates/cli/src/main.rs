@@ -119,10 +119,10 @@ fn absent(command: &Command) -> gpulab::error::Error {
         Command::TrtBenchmark(_) => ("trt-benchmark", "onnx", "`make trt-benchmark`"),
         Command::Serve(_) => ("serve", "serve", "`make serve`"),
     };
-    gpulab::error::Error::Unsupported {
-        what: format!("`gpulab {name}` needs the feature `{with}`, and this program was built without it"),
-        fix: format!("run {build}, which builds one with it"),
-    }
+    gpulab::error::Error::unsupported(
+        format!("`gpulab {name}` needs the feature `{with}`, and this program was built without it"),
+        format!("run {build}, which builds one with it"),
+    )
 }
 
 /// clap's message, with the next step as the last line, which a value's own error may have already.

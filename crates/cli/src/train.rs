@@ -98,9 +98,8 @@ pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
             std::process::exit(INTERRUPTED);
         }
     });
-    set.map_err(|error| Error::Unsupported {
-        what: format!("Ctrl-C cannot be handled here: {error}"),
-        fix: "start `gpulab` as a process of its own".to_string(),
+    set.map_err(|error| {
+        Error::unsupported(format!("Ctrl-C cannot be handled here: {error}"), "start `gpulab` as a process of its own")
     })?;
     Ok(asked)
 }

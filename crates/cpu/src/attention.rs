@@ -11,8 +11,8 @@ pub use agree::{Rounding, attention_wrong};
 pub use gradient::{AttentionBackward, GradientRow, attention_backward_f64};
 pub use shape::{AttentionMask, AttentionShape};
 
-use super::{check_length, random_f32};
-use gpulab_measure::error::Result;
+use super::random_f32;
+use gpulab_measure::error::{Result, same_length};
 use rayon::prelude::*;
 
 /// What stands at a place of an array, whatever its element type.
@@ -84,9 +84,9 @@ pub fn attention_row(
 pub fn attention_f64(q: &[f32], k: &[f32], v: &[f32], shape: AttentionShape, mask: &AttentionMask) -> Result<Vec<f64>> {
     shape.check()?;
     mask.check(shape)?;
-    check_length("attention's `q`", shape.q_numbers(), q.len())?;
-    check_length("attention's `k`", shape.kv_numbers(), k.len())?;
-    check_length("attention's `v`", shape.kv_numbers(), v.len())?;
+    same_length("attention's `q`", shape.q_numbers(), q.len())?;
+    same_length("attention's `k`", shape.kv_numbers(), k.len())?;
+    same_length("attention's `v`", shape.kv_numbers(), v.len())?;
     let row = |row| {
         let get = |x: &[f32], at: usize| f64::from(x[at]);
         attention_row((&|at| get(q, at), &|at| get(k, at), &|at| get(v, at)), shape, mask, row).values

@@ -93,10 +93,10 @@ fn read() -> Result<Heap> {
 
 #[cfg(not(any(all(target_os = "linux", target_env = "gnu"), target_os = "macos")))]
 fn read() -> Result<Heap> {
-    Err(Error::Unsupported {
-        what: "how much memory this process holds: this system's C library does not tell".to_string(),
-        fix: "use Linux with glibc, or macOS".to_string(),
-    })
+    Err(Error::unsupported(
+        "how much memory this process holds: this system's C library does not tell",
+        "use Linux with glibc, or macOS",
+    ))
 }
 
 #[cfg(all(test, any(all(target_os = "linux", target_env = "gnu"), target_os = "macos")))]

@@ -32,19 +32,8 @@ pub use stream::{copy, copy_one_core, vector_add, vector_add_one_core};
 pub use sum::{sum, sum_one_core};
 pub use time::{TimedResult, time};
 
-use gpulab_measure::Error;
-use gpulab_measure::Result;
-
 /// Elements below which the all-core functions stay on the calling thread (2 MiB): waking the others costs about
 /// 10 µs, and one core is through so much in 20 while it lies in its caches.
 const WORTH_SHARING: usize = 512 * 1024;
 /// Elements that a thread takes at a time (256 KiB): large enough for the prefetcher, small enough to balance.
 const CHUNK: usize = 64 * 1024;
-
-/// Checks one slice's length; `what` completes "… : 4 elements expected".
-fn check_length(what: &str, expected: usize, given: usize) -> Result<()> {
-    if expected == given {
-        return Ok(());
-    }
-    Err(Error::LengthMismatch { what: what.to_string(), expected, given })
-}

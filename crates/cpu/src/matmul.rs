@@ -1,8 +1,8 @@
 //! Matrix multiplication as a good BLAS does it; the kernels are those of the `gemm` crates.
 
-use super::check_length;
 use gemm_common::Parallelism;
 use gpulab_measure::Result;
+use gpulab_measure::error::same_length;
 
 /// `c = a · b` for square row-major matrices of side `n`, in f32, on all cores: 2n³ operations.
 ///
@@ -107,9 +107,9 @@ unsafe fn gemm(a: MatrixRef, b: MatrixRef, c: &mut [f32], (m, k, n): Shape, thre
 
 fn multiply(a: &[f32], b: &[f32], c: &mut [f32], (m, k, n): Shape, threads: Parallelism) -> Result<()> {
     // Saturating: a product that overflows is longer than any slice, and must not wrap to a length that fits.
-    check_length("matmul's first input", m.saturating_mul(k), a.len())?;
-    check_length("matmul's second input", k.saturating_mul(n), b.len())?;
-    check_length("matmul's output", m.saturating_mul(n), c.len())?;
+    same_length("matmul's first input", m.saturating_mul(k), a.len())?;
+    same_length("matmul's second input", k.saturating_mul(n), b.len())?;
+    same_length("matmul's output", m.saturating_mul(n), c.len())?;
     if m == 0 || n == 0 {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! A sparse matrix in CSR times a dense one.
 
-use super::check_length;
 use super::simd::widest;
+use gpulab_measure::error::same_length;
 use gpulab_measure::{Error, Result};
 use rayon::prelude::*;
 
@@ -48,8 +48,8 @@ const LOOKED_AT: usize = 1 << 14;
 
 fn checked(a: CsrRef, b: &[f32], c: &[f32], width: usize, all_cores: bool) -> Result<()> {
     let rows = a.starts.len().saturating_sub(1);
-    check_length("the result of a sparse product", rows * width, c.len())?;
-    check_length("the column indices", a.values.len(), a.indices.len())?;
+    same_length("the result of a sparse product", rows * width, c.len())?;
+    same_length("the column indices", a.values.len(), a.indices.len())?;
     let inner = b.len().checked_div(width).unwrap_or(0);
     let entries = i32::try_from(a.values.len()).unwrap_or(i32::MAX);
     let wrong_row =
@@ -72,10 +72,7 @@ fn checked(a: CsrRef, b: &[f32], c: &[f32], width: usize, all_cores: bool) -> Re
         (_, Some(at)) if width > 0 => format!("entry {at} is in column {}, and `b` has {inner} rows", a.indices[at]),
         _ => return Ok(()),
     };
-    Err(Error::Invalid {
-        what,
-        fix: "build the three arrays from one matrix, and give `b` as many rows as it has columns".to_string(),
-    })
+    Err(Error::invalid(what, "build the three arrays from one matrix, and give `b` as many rows as it has columns"))
 }
 
 widest! { fn one_row(a: CsrRef, b: &[f32], c: &mut [f32], row: usize) = one_row_body }

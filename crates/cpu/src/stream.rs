@@ -1,8 +1,9 @@
 //! Work that only memory limits: an element-wise sum and a copy.
 
 use super::simd::widest;
-use super::{CHUNK, WORTH_SHARING, check_length};
+use super::{CHUNK, WORTH_SHARING};
 use gpulab_measure::Result;
+use gpulab_measure::error::same_length;
 use rayon::prelude::*;
 
 /// `c[i] = a[i] + b[i]`, on all cores. Moves 12 bytes per element: two reads and one write
@@ -36,7 +37,7 @@ pub fn vector_add_one_core(a: &[f32], b: &[f32], c: &mut [f32]) -> Result<()> {
 /// # Errors
 /// [`Error::LengthMismatch`](gpulab_measure::Error::LengthMismatch) when the lengths differ.
 pub fn copy(from: &[f32], to: &mut [f32]) -> Result<()> {
-    check_length("the copy's target", from.len(), to.len())?;
+    same_length("the copy's target", from.len(), to.len())?;
     if from.len() < WORTH_SHARING {
         to.copy_from_slice(from);
         return Ok(());
@@ -52,14 +53,14 @@ pub fn copy(from: &[f32], to: &mut [f32]) -> Result<()> {
 /// # Errors
 /// As [`copy`].
 pub fn copy_one_core(from: &[f32], to: &mut [f32]) -> Result<()> {
-    check_length("the copy's target", from.len(), to.len())?;
+    same_length("the copy's target", from.len(), to.len())?;
     to.copy_from_slice(from);
     Ok(())
 }
 
 fn check_lengths(a: &[f32], b: &[f32], c: &[f32]) -> Result<()> {
-    check_length("vector_add's second input", a.len(), b.len())?;
-    check_length("vector_add's output", a.len(), c.len())
+    same_length("vector_add's second input", a.len(), b.len())?;
+    same_length("vector_add's output", a.len(), c.len())
 }
 
 widest!(fn add_chunk(a: &[f32], b: &[f32], c: &mut [f32]) = add_elements);

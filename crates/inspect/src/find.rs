@@ -35,18 +35,20 @@ pub(super) fn find<'a>(it: &'a Inspection, what: &str, space: Space) -> Result<F
         let listed = list(found.iter().copied());
         let text = format!("`{what}` fits more than one access of {}:\n{listed}", warp(it));
         let fix = "give more of the source line, or the variable with its index, such as \"a[i]\"".to_string();
-        return Err(Error::Invalid { what: text, fix });
+        return Err(Error::invalid(text, fix));
     }
     // A line such as `a[i] += 1` reads, then writes.
     found.retain(|access| access.kind == first.kind);
     let times = found.len();
-    let access = found.get(time - 1).copied().ok_or_else(|| Error::Invalid {
-        what: format!(
-            "{} did `{text}` {}, and `#{time}` asks for a later one",
-            capital(&warp(it)),
-            counted(times as u64, "time")
-        ),
-        fix: if times == 1 { "leave the # away".to_string() } else { format!("ask for #1 to #{times}") },
+    let access = found.get(time - 1).copied().ok_or_else(|| {
+        Error::invalid(
+            format!(
+                "{} did `{text}` {}, and `#{time}` asks for a later one",
+                capital(&warp(it)),
+                counted(times as u64, "time")
+            ),
+            if times == 1 { "leave the # away".to_string() } else { format!("ask for #1 to #{times}") },
+        )
     })?;
     Ok(Found { access, time, times })
 }
@@ -86,10 +88,10 @@ fn occurrence(what: &str) -> Result<(&str, usize)> {
     };
     match number.trim().parse() {
         Ok(number) if number > 0 => Ok((text.trim(), number)),
-        _ => Err(Error::Invalid {
-            what: format!("`{what}`: behind # stands which time is meant, from 1"),
-            fix: format!("write \"{} #2\" for the second time", text.trim()),
-        }),
+        _ => Err(Error::invalid(
+            format!("`{what}`: behind # stands which time is meant, from 1"),
+            format!("write \"{} #2\" for the second time", text.trim()),
+        )),
     }
 }
 
@@ -129,7 +131,7 @@ fn nothing(it: &Inspection, what: &str, space: Space) -> Error {
         let example = if first.variable.is_empty() { &first.text } else { &first.variable };
         (text, format!("ask for one of them by a piece of its line or by its variable: `{method}(\"{example}\")`"))
     };
-    Error::Invalid { what: text, fix }
+    Error::invalid(text, fix)
 }
 
 fn find_quietly(it: &Inspection, what: &str, space: Space) -> bool {

@@ -209,16 +209,16 @@ impl Rung {
         let text = |(major, minor): (u32, u32)| format!("{major}.{minor}");
         match if self.only { self.needs == capability } else { self.needs <= capability } {
             true => Ok(()),
-            false => Err(Error::Unsupported {
-                what: format!(
+            false => Err(Error::unsupported(
+                format!(
                     "`{}` needs a GPU of compute capability {}{}, this one has {}",
                     self.path,
                     text(self.needs),
                     if self.only { " and no other" } else { "" },
                     text(capability)
                 ),
-                fix: "use an earlier rung of the same folder, or see the recorded run".to_string(),
-            }),
+                "use an earlier rung of the same folder, or see the recorded run",
+            )),
         }
     }
 
@@ -253,13 +253,10 @@ impl Rung {
     /// [`Error::Unsupported`] for a rung that has none, [`Error::File`] when the file cannot be read.
     pub fn metal_source(&self) -> Result<Source> {
         if !folder().join(format!("{}.metal", self.path)).is_file() {
-            return Err(Error::Unsupported {
-                what: format!(
-                    "`{}` has no Metal twin: it uses what Metal does not have, or is not written yet",
-                    self.path
-                ),
-                fix: "use a rung of the same folder that has a `.metal` file, or `Gpu::simulated()`".to_string(),
-            });
+            return Err(Error::unsupported(
+                format!("`{}` has no Metal twin: it uses what Metal does not have, or is not written yet", self.path),
+                "use a rung of the same folder that has a `.metal` file, or `Gpu::simulated()`",
+            ));
         }
         self.source_in("metal")
     }

@@ -243,10 +243,10 @@ impl Ladder {
             (_, size) => size,
         };
         if size.numbers().contains(&0) {
-            return Err(Error::Invalid {
-                what: format!("a size of {size}: there is nothing to time or to look at"),
-                fix: "give sizes of at least 1".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("a size of {size}: there is nothing to time or to look at"),
+                "give sizes of at least 1",
+            ));
         }
         match self.about().1 {
             1 => size.one().map(drop),
@@ -327,10 +327,10 @@ impl Ladder {
         let at = rungs.iter().position(|own| own.path == rung.path).unwrap_or(0);
         match at.checked_sub(1) {
             Some(before) => rung.diff_from(&rungs[before]),
-            None => Err(Error::Invalid {
-                what: format!("`{}` is the first rung: there is none before it", rung.name()),
-                fix: format!("see it whole: `ladder.source(\"{}\")?`", rung.name()),
-            }),
+            None => Err(Error::invalid(
+                format!("`{}` is the first rung: there is none before it", rung.name()),
+                format!("see it whole: `ladder.source(\"{}\")?`", rung.name()),
+            )),
         }
     }
 

@@ -339,10 +339,10 @@ impl Ladder {
         let mut run = LadderRun::empty(self, size, gpu);
         let rungs = open(self, gpu, size, languages, &mut run)?;
         let Some((_, first)) = rungs.first() else {
-            return Err(Error::Unsupported {
-                what: format!("{gpu} runs no rung of the ladder {}", self.topic()),
-                fix: "see the recorded run (`ladder.measure(&lesson, size)`)".to_string(),
-            });
+            return Err(Error::unsupported(
+                format!("{gpu} runs no rung of the ladder {}", self.topic()),
+                "see the recorded run (`ladder.measure(&lesson, size)`)",
+            ));
         };
         let work = first.work(size)?;
         (run.dtype, run.bytes, run.operations) = (work.dtype.to_string(), work.bytes as f64, work.operations);

@@ -118,12 +118,12 @@ pub fn entries_fit(rows: usize, columns: usize, entries: usize) -> Result<()> {
     let countable = [rows, columns, rows.saturating_add(entries)].iter().all(|&n| n <= i32::MAX as usize - (1 << 20));
     match entries <= places && countable {
         true => Ok(()),
-        false => Err(Error::Invalid {
-            what: format!(
+        false => Err(Error::invalid(
+            format!(
                 "{entries} entries in a matrix of {rows} × {columns}: it has {places} places, and kernels count rows and entries in `int`"
             ),
-            fix: "ask for fewer entries, or split the matrix".to_string(),
-        }),
+            "ask for fewer entries, or split the matrix",
+        )),
     }
 }
 
@@ -198,10 +198,10 @@ impl TwoFour {
     /// [`Error::Invalid`] with row and group of the first group that has more than two; for numbers that are no whole rows.
     pub fn compress(dense: &[f32], columns: usize) -> Result<TwoFour> {
         if columns == 0 || !dense.len().is_multiple_of(columns) {
-            return Err(Error::Invalid {
-                what: format!("{} numbers are no whole rows of {columns}", dense.len()),
-                fix: "give the matrix row by row, with the number of its columns".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("{} numbers are no whole rows of {columns}", dense.len()),
+                "give the matrix row by row, with the number of its columns",
+            ));
         }
         let (rows, padded) = (dense.len() / columns, columns.next_multiple_of(Self::COLUMNS));
         let mut values = vec![0; rows * padded / 2];
@@ -211,16 +211,15 @@ impl TwoFour {
             for (group, four) in numbers.chunks(4).enumerate() {
                 let mut places: Vec<usize> = (0..four.len()).filter(|&at| four[at] != 0.0).collect();
                 if places.len() > 2 {
-                    return Err(Error::Invalid {
-                        what: format!(
+                    return Err(Error::invalid(
+                        format!(
                             "row {row}, group {group} (columns {} to {}) has {} numbers that are not 0, and 2:4 keeps two",
                             4 * group,
                             4 * group + four.len() - 1,
                             places.len()
                         ),
-                        fix: "set the smaller ones of each group to 0 first: `sparse::prune_two_four(&dense, columns)`"
-                            .to_string(),
-                    });
+                        "set the smaller ones of each group to 0 first: `sparse::prune_two_four(&dense, columns)`",
+                    ));
                 }
                 // Zeros fill up, so that the places ascend.
                 for at in 0..4 {

@@ -5,7 +5,7 @@
 
 use gpulab::cpu;
 use gpulab::cudarc::driver::sys::CUdevice_attribute as Attribute;
-use gpulab::error::{Error, Result};
+use gpulab::error::{Error, Result, same_length};
 use gpulab::gpu::{Buffer, Gpu};
 use gpulab::launch::LaunchConfig;
 use gpulab_kernels::ladder::{Rung, rung};
@@ -203,10 +203,7 @@ impl DeviceVector {
         if !self.device.same_as(&other.device) {
             return Err(Error::DeviceMismatch { expected: self.device.to_string(), found: other.device.to_string() });
         }
-        if self.len() != other.len() {
-            let what = format!("the second vector of `{name}`");
-            return Err(Error::LengthMismatch { what, expected: self.len(), given: other.len() });
-        }
+        same_length(format!("the second vector of `{name}`"), self.len(), other.len())?;
         let path = format!("vector_{name}/01_one_thread_each");
         let data = match (&self.data, &other.data, &self.device) {
             (Data::Gpu(a), Data::Gpu(b), ComputeDevice::Gpu(gpu)) => Data::Gpu(launch(gpu, rung(&path)?, a, b)?),

@@ -88,7 +88,7 @@ impl Bench {
         } else {
             return Ok(());
         };
-        Err(Error::Invalid { what, fix: "start from `Bench::default()`, and ask for at least one sample".to_string() })
+        Err(Error::invalid(what, "start from `Bench::default()`, and ask for at least one sample"))
     }
 }
 
@@ -103,10 +103,10 @@ pub fn run(bench: &Bench, mut work: impl FnMut(usize) -> Result<f64>) -> Result<
         if ms.is_finite() && ms >= 0.0 {
             return Ok(ms);
         }
-        Err(Error::Invalid {
-            what: format!("{repeats} calls are said to take {ms} ms"),
-            fix: "look at the clock that the measuring closure reads".to_string(),
-        })
+        Err(Error::invalid(
+            format!("{repeats} calls are said to take {ms} ms"),
+            "look at the clock that the measuring closure reads",
+        ))
     };
 
     let mut spent = 0.0;

@@ -274,6 +274,17 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// [`Error::LengthMismatch`] unless both lengths are the same.
+///
+/// # Errors
+/// That one.
+pub fn same_length(what: impl Into<String>, expected: usize, given: usize) -> Result<()> {
+    match expected == given {
+        true => Ok(()),
+        false => Err(Error::LengthMismatch { what: what.into(), expected, given }),
+    }
+}
+
 /// Writes a file that a reader asked for, and the folders on its path; `during` is such as `save the figure as`.
 ///
 /// # Errors

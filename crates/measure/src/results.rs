@@ -73,10 +73,10 @@ pub fn recorded_in(folder: &str, lesson: &str, experiment: &str) -> Result<Vec<M
     names.dedup();
     let rows: Vec<Measurement> = rows.into_iter().filter(|row| row.experiment == experiment).collect();
     if rows.is_empty() {
-        return Err(Error::Invalid {
-            what: format!("the recorded run `{folder}` has no experiment `{experiment}` of the lesson `{lesson}`"),
-            fix: format!("use one of: {}", names.join(", ")),
-        });
+        return Err(Error::invalid(
+            format!("the recorded run `{folder}` has no experiment `{experiment}` of the lesson `{lesson}`"),
+            format!("use one of: {}", names.join(", ")),
+        ));
     }
     Ok(rows)
 }
@@ -95,13 +95,13 @@ pub fn recorded_lesson(folder: &str, lesson: &str) -> Result<Vec<Measurement>> {
     if rows.is_empty() {
         lessons.sort();
         lessons.dedup();
-        return Err(Error::Invalid {
-            what: format!("the recorded run `{folder}` has no rows of the lesson `{lesson}`"),
-            fix: match lessons.len() {
+        return Err(Error::invalid(
+            format!("the recorded run `{folder}` has no rows of the lesson `{lesson}`"),
+            match lessons.len() {
                 0 => "run the lesson on a machine with a GPU, or get the repository's files again".to_string(),
                 _ => format!("use one of: {}", lessons.join(", ")),
             },
-        });
+        ));
     }
     Ok(rows)
 }
@@ -274,10 +274,10 @@ fn lines(rows: &[Measurement]) -> Result<String> {
         let summary = row.summary;
         let values = [summary.median, summary.p10, summary.p90];
         if !values.iter().all(|value| value.is_finite()) {
-            return Err(Error::Invalid {
-                what: format!("`{}` at size {} measured {values:?}, which is no result", row.experiment, row.size),
-                fix: "nothing was stored; see why the measurement gives no finite number, and run it again".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("`{}` at size {} measured {values:?}, which is no result", row.experiment, row.size),
+                "nothing was stored; see why the measurement gives no finite number, and run it again",
+            ));
         }
         // A line is a row: a line break within a field would make the file hard to check and to repair.
         let word = |text: &str| text.replace(['\n', '\r'], " ");

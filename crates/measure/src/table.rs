@@ -141,6 +141,19 @@ pub fn show(text: &str, html: &str) {
     );
 }
 
+/// Lets a value of a type that implements `Display` be the last expression of a cell, which then shows that text.
+#[macro_export]
+macro_rules! show_as_text {
+    ($type:ty) => {
+        impl $type {
+            /// What the notebook calls to show a value.
+            pub fn evcxr_display(&self) {
+                print!("EVCXR_BEGIN_CONTENT text/plain\n{}EVCXR_END_CONTENT\n", self);
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

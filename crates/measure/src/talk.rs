@@ -3,22 +3,23 @@
 
 use crate::{Error, Result};
 use std::io::{BufRead, Write};
+use std::str::FromStr;
 
-/// Writes a line, and waits for one.
-pub fn ask(line: &str) -> Result<String> {
+/// Writes a line, and waits for one: a number, or JSON.
+pub fn ask<T: FromStr>(line: &str) -> Result<T> {
     let mut answer = String::new();
     let mut out = std::io::stdout();
     let told = writeln!(out, "{line}").and_then(|()| out.flush());
     match told.and_then(|()| std::io::stdin().lock().read_line(&mut answer)) {
-        Ok(1..) => Ok(answer),
+        Ok(1..) => answer.trim().parse().map_err(|_| unexpected(&answer)),
         _ => Err(unexpected("nothing: it has ended")),
     }
 }
 
 /// What was sent in place of what was asked for.
 pub fn unexpected(answer: &str) -> Error {
-    Error::Invalid {
-        what: format!("the other process answered {answer}"),
-        fix: "look at what it printed; without `--talk` this one runs alone".to_string(),
-    }
+    Error::invalid(
+        format!("the other process answered {answer}"),
+        "look at what it printed; without `--talk` this one runs alone",
+    )
 }

@@ -220,11 +220,6 @@ impl Alerts {
         Alerts { rules, ..Alerts::default() }
     }
 
-    /// The rules.
-    pub fn rules(&self) -> &[Rule] {
-        &self.rules
-    }
-
     /// Takes a sample into account; gives what fires or is over with it. Where a sample does not say whether a condition
     /// holds, a pending alert begins anew, and a firing one stays: nobody has seen that the trouble is over.
     pub fn see(&mut self, sample: &Sample) -> Vec<Change> {

@@ -134,11 +134,8 @@ fn measure(gpu: &Gpu, device: &Device, asked: &Asked, batch: usize, table: &mut 
     if asked.talks {
         let ways: Vec<&str> = asked.ways.split(',').filter(|way| !way.is_empty()).collect();
         let question = serde_json::json!({ "batch": batch, "steps": COMPARED, "ways": ways });
-        let answer = ask(&question.to_string())?;
-        theirs = serde_json::from_str::<serde_json::Value>(&answer)
-            .ok()
-            .and_then(|answer| answer.as_array().cloned())
-            .ok_or_else(|| unexpected(&answer))?;
+        let answer: serde_json::Value = ask(&question.to_string())?;
+        theirs = answer.as_array().cloned().ok_or_else(|| unexpected(&answer.to_string()))?;
     }
     let losses_of = |way: &serde_json::Value| -> Vec<f64> {
         way["losses"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_f64).collect()
@@ -190,10 +187,7 @@ fn measure(gpu: &Gpu, device: &Device, asked: &Asked, batch: usize, table: &mut 
         if losses_of(way).len() != COMPARED {
             continue;
         }
-        contestants.push(TimedWork::Clocked(Box::new(move || {
-            let answer = ask(&format!("go {at}"))?;
-            answer.trim().parse().map_err(|_| unexpected(&answer))
-        })));
+        contestants.push(TimedWork::Clocked(Box::new(move || ask(&format!("go {at}")))));
     }
     let samples = gpu.time_interleaved(if asked.quick { &QUICK } else { &PLAN }, &mut contestants)?;
     drop(contestants);

@@ -205,11 +205,8 @@ fn measure(
             "batch": batch, "length": length, "batches": BATCHES, "steps": COMPARED, "ways": ways,
             "rate": ADAMW.rate, "clip": ADAMW.clip,
         });
-        let answer = ask(&question.to_string())?;
-        theirs = serde_json::from_str::<serde_json::Value>(&answer)
-            .ok()
-            .and_then(|answer| answer.as_array().cloned())
-            .ok_or_else(|| unexpected(&answer))?;
+        let answer: serde_json::Value = ask(&question.to_string())?;
+        theirs = answer.as_array().cloned().ok_or_else(|| unexpected(&answer.to_string()))?;
     }
     let losses_of = |way: &serde_json::Value| -> Vec<f64> {
         way["losses"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_f64).collect()
@@ -294,10 +291,7 @@ fn measure(
             continue;
         }
         names.push(name_of(way));
-        contestants.push(TimedWork::Clocked(Box::new(move || {
-            let answer = ask(&format!("go {at}"))?;
-            answer.trim().parse().map_err(|_| unexpected(&answer))
-        })));
+        contestants.push(TimedWork::Clocked(Box::new(move || ask(&format!("go {at}")))));
     }
     // What is known by now is not lost, should a time be missing.
     std::fs::write(&asked.out, &table.0).map_err(|error| unexpected(&error.to_string()))?;

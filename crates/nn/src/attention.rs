@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::ops::softmax_last_dim;
 use gpulab::bench::Bench;
 use gpulab::cpu::{self, AttentionMask, AttentionShape};
-use gpulab::error::{Error, Result};
+use gpulab::error::{Error, Result, same_length};
 use gpulab::measurement::{Backend, Measurement};
 use gpulab_kernels::topics::AttentionStep;
 
@@ -38,10 +38,7 @@ impl CandleAttention {
         mask.check(shape)?;
         let AttentionShape { batch, length, width, q_heads, kv_heads } = shape;
         let tensor = |what: &str, x: &[f32], heads: usize| -> Result<Tensor> {
-            let expected = batch * heads * length * width;
-            if x.len() != expected {
-                return Err(Error::LengthMismatch { what: format!("attention's `{what}`"), expected, given: x.len() });
-            }
+            same_length(format!("attention's `{what}`"), batch * heads * length * width, x.len())?;
             let x = Tensor::from_slice(x, (batch, heads, length, width), device)?;
             Ok(x.transpose(1, 2)?.contiguous()?.to_dtype(dtype)?)
         };

@@ -8,7 +8,7 @@
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, DType, Device, DeviceLocation, Layout, Shape, StorageRef, Tensor};
-use gpulab::error::{Error, Result};
+use gpulab::error::{Error, Result, same_length};
 use gpulab::gpu::{Buffer, Gpu, Kernel, Stream};
 use gpulab::launch::{Element, LaunchConfig, Source};
 use half::{bf16, f16};
@@ -25,12 +25,11 @@ pub fn gpu_of(device: &Device) -> Result<Gpu> {
     if let Device::Cuda(device) = device {
         return Gpu::from_cuda(device.cuda_stream().context().clone());
     }
-    Err(Error::Unsupported {
-        what: format!("{} has no CUDA context that candle and gpulab could share", name(device)),
-        fix: "open candle's device with `DeviceKind::Cuda.open()?`; a kernel in a model runs without a GPU, too: \
-              `KernelOp::new(&Gpu::simulated()?, …)`"
-            .to_string(),
-    })
+    Err(Error::unsupported(
+        format!("{} has no CUDA context that candle and gpulab could share", name(device)),
+        "open candle's device with `DeviceKind::Cuda.open()?`; a kernel in a model runs without a GPU, too: \
+              `KernelOp::new(&Gpu::simulated()?, …)`",
+    ))
 }
 
 /// The stream on which candle launches, to record events there: `CudaDevice::cuda_stream()`.
@@ -42,10 +41,10 @@ pub fn stream_of(device: &Device) -> Result<Stream> {
     if let Device::Cuda(device) = device {
         return Ok(Stream::from(device.cuda_stream()));
     }
-    Err(Error::Unsupported {
-        what: format!("{} has no CUDA stream", name(device)),
-        fix: "open candle's device with `DeviceKind::Cuda.open()?`, or time with the host's clock".to_string(),
-    })
+    Err(Error::unsupported(
+        format!("{} has no CUDA stream", name(device)),
+        "open candle's device with `DeviceKind::Cuda.open()?`, or time with the host's clock",
+    ))
 }
 
 #[cfg(gpulab_cuda)]
@@ -176,10 +175,7 @@ pub fn into_tensor<T: TensorElement>(
     device: &Device,
 ) -> Result<Tensor> {
     let shape = shape.into();
-    if shape.elem_count() != buffer.len() {
-        let what = format!("a buffer as a tensor of the shape {:?}", shape.dims());
-        return Err(Error::LengthMismatch { what, expected: shape.elem_count(), given: buffer.len() });
-    }
+    same_length(format!("a buffer as a tensor of the shape {:?}", shape.dims()), shape.elem_count(), buffer.len())?;
     #[cfg(gpulab_cuda)]
     if let Device::Cuda(device) = device {
         let storage = Storage::Cuda(cuda::give::<T>(buffer, device)?);
@@ -343,9 +339,8 @@ impl KernelOp {
     /// One element of `y` for each of the inputs'.
     fn launch(&self, kernel: &Kernel, inputs: &[&Buffer<f32>]) -> Result<Buffer<f32>> {
         let count = inputs[0].len();
-        let n = i32::try_from(count).map_err(|_| Error::Invalid {
-            what: format!("{count} elements do not fit into the kernel's `int n`"),
-            fix: "give it a smaller tensor".to_string(),
+        let n = i32::try_from(count).map_err(|_| {
+            Error::invalid(format!("{count} elements do not fit into the kernel's `int n`"), "give it a smaller tensor")
         })?;
         let mut y = self.gpu.alloc::<f32>(count)?;
         let config = LaunchConfig::for_elements(count, THREADS);
@@ -416,10 +411,10 @@ impl CustomOp1 for KernelOp {
 
     fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> candle_core::Result<Option<Tensor>> {
         let Some(kernel) = &self.backward else {
-            return Err(in_candle(Error::Unsupported {
-                what: "this kernel has no backward pass, and a gradient through it is asked for".to_string(),
-                fix: "give it one: `KernelOp::with_backward`".to_string(),
-            }));
+            return Err(in_candle(Error::unsupported(
+                "this kernel has no backward pass, and a gradient through it is asked for",
+                "give it one: `KernelOp::with_backward`",
+            )));
         };
         x.apply_op2_no_bwd(&dy.contiguous()?, &Backward(self, kernel)).map(Some)
     }

@@ -21,22 +21,6 @@ impl DeviceKind {
     /// All of them, in the order in which a GPU is looked for.
     pub const ALL: [DeviceKind; 3] = [DeviceKind::Cuda, DeviceKind::Metal, DeviceKind::Cpu];
 
-    /// `cpu`, `cuda`, `mps` or `metal`.
-    ///
-    /// # Errors
-    /// `Error::Invalid` names the ones there are.
-    pub fn from_name(name: &str) -> Result<DeviceKind> {
-        match name {
-            "cpu" => Ok(DeviceKind::Cpu),
-            "cuda" => Ok(DeviceKind::Cuda),
-            "mps" | "metal" => Ok(DeviceKind::Metal),
-            _ => Err(Error::invalid(
-                format!("`{name}` is no device that candle knows"),
-                "name cpu, cuda, or mps (a Mac's GPU)",
-            )),
-        }
-    }
-
     /// `cpu`, `cuda`, `metal`.
     pub fn name(self) -> &'static str {
         match self {
@@ -122,15 +106,6 @@ impl DeviceKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_name_leads_back_to_its_place() {
-        for kind in DeviceKind::ALL {
-            assert_eq!(DeviceKind::from_name(kind.name()).unwrap(), kind);
-        }
-        assert_eq!(DeviceKind::from_name("mps").unwrap(), DeviceKind::Metal);
-        assert!(DeviceKind::from_name("tpu").unwrap_err().to_string().contains("next: name cpu, cuda"));
-    }
 
     #[test]
     fn a_place_opens_or_says_what_to_do() {

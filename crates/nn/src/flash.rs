@@ -88,10 +88,10 @@ fn shape_of(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<AttentionShape> {
     let (_, kv_heads, ..) = k.dims4()?;
     let expected = [batch, kv_heads, length, width];
     if k.dims() != expected || v.dims() != expected {
-        return Err(Error::Invalid {
-            what: format!("attention of q {:?}, k {:?} and v {:?}", q.dims(), k.dims(), v.dims()),
-            fix: "give all three as [batch, heads, length, width], k and v alike".to_string(),
-        });
+        return Err(Error::invalid(
+            format!("attention of q {:?}, k {:?} and v {:?}", q.dims(), k.dims(), v.dims()),
+            "give all three as [batch, heads, length, width], k and v alike",
+        ));
     }
     AttentionShape { batch, q_heads, kv_heads, length, width }.check()
 }

@@ -7,7 +7,7 @@ use candle_core::op::BackpropOp;
 use candle_core::{
     CpuStorage, CustomOp1, CustomOp2, CustomOp3, DType, Device, DeviceLocation, Layout, Shape, Storage, Tensor,
 };
-use gpulab::error::{Error, Result};
+use gpulab::error::{Error, Result, same_length};
 use gpulab::gpu::{Buffer, Gpu};
 use std::ops::Deref;
 
@@ -199,9 +199,7 @@ pub(crate) fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 /// The same of two matrices within an operator: `[m, k]` · `[k, n]`.
 pub(crate) fn product_of<M: Memory>((a, a_layout): (&M, &Layout), (b, b_layout): (&M, &Layout)) -> Result<M> {
     let ([m, k], [inner, n]) = (a_layout.dims(), b_layout.dims()) else { unreachable!("two matrices were asked for") };
-    if k != inner {
-        return Err(Error::LengthMismatch { what: "a product's inner side".to_string(), expected: *k, given: *inner });
-    }
+    same_length("a product's inner side", *k, *inner)?;
     let sides = (1, *m, *n, *k);
     if a.dtype() != DType::BF16 || a.device().location() != DeviceLocation::Cpu {
         return Ok(a.matmul(b, sides, a_layout, b_layout)?);

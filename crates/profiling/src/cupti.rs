@@ -107,10 +107,10 @@ impl Drop for Running<'_> {
 pub(crate) fn trace<T>(work: impl FnOnce(&Cupti) -> Result<T>, wait: impl Fn() -> Result<()>) -> Result<(T, Recorded)> {
     let cupti = Cupti::load()?;
     let Ok(_one) = ONE.try_lock() else {
-        return Err(Error::Invalid {
-            what: "a trace is being taken already, and there can be one at a time".to_string(),
-            fix: "take the traces one after the other, and none inside of another".to_string(),
-        });
+        return Err(Error::invalid(
+            "a trace is being taken already, and there can be one at a time",
+            "take the traces one after the other, and none inside of another",
+        ));
     };
     wait()?;
     let mut running = Running { cupti: &cupti, subscriber: cupti.subscribe()?, enabled: Vec::new() };
@@ -162,15 +162,16 @@ impl Cupti {
             }
         }
         let last = said.iter().rev().find(|text| text.starts_with('/')).cloned();
-        Err(Error::Unsupported {
-            what: format!(
+        Err(Error::unsupported(
+            format!(
                 "CUPTI, the library that records when each kernel runs, was not loaded ({})",
-                last.unwrap_or_else(|| "no libcupti in the project, in a CUDA toolkit, or known to the loader".to_string())
+                last.unwrap_or_else(
+                    || "no libcupti in the project, in a CUDA toolkit, or known to the loader".to_string()
+                )
             ),
-            fix: "run `.venv/bin/python -m pip install nvidia-cuda-cupti` in the project's folder (for a driver of CUDA 12: \
-                  `nvidia-cuda-cupti-cu12`), and this cell again; without it, see the recorded run"
-                .to_string(),
-        })
+            "run `.venv/bin/python -m pip install nvidia-cuda-cupti` in the project's folder (for a driver of CUDA 12: \
+                  `nvidia-cuda-cupti-cu12`), and this cell again; without it, see the recorded run",
+        ))
     }
 
     fn call<T: Copy>(&self, name: &CStr) -> Option<T> {

@@ -5,7 +5,7 @@
 //! | [`trace()`] | a [`Trace`]: kernels and copies on a timeline, also for Perfetto |
 //! | [`range`] | a name for a stretch of the host's time (NVTX), for profilers that look on |
 //! | [`ncu`] | Nsight Compute's counters of the course's kernels |
-//! | [`nsys`] | Nsight Systems' summary of where the time went |
+//! | [`nsys_command`] | what to type for Nsight Systems' summary of where the time went |
 //! | [`sanitize`] | what compute-sanitizer says of a kernel |
 //! | [`Sass`] | the machine instructions of a rung |
 
@@ -25,7 +25,7 @@ mod traced;
 
 pub use activity::{Activity, ActivityKind, NamedRange};
 pub use ncu::{Add, Counted, Metric, NCU_METRICS, Stalls, TABLE_METRICS, measure_ncu, ncu, ncu_command, parse_ncu};
-pub use nsys::{SummaryLine, nsys, nsys_command, parse_nsys};
+pub use nsys::nsys_command;
 pub use programs::{Tooling, tools};
 pub use recorder::{Recorder, RecorderRange, trace};
 pub use sanitizer::{Reported, parse_sanitizer, sanitize, sanitize_command};

@@ -384,6 +384,8 @@ pub struct Stalls {
     pub recorded: bool,
 }
 
+gpulab::show_as_text!(Stalls);
+
 impl Stalls {
     /// The first reason that is a wait; empty where nothing was counted.
     pub fn first(&self) -> &'static str {
@@ -402,11 +404,6 @@ impl Stalls {
             bar(one.0, "waiting", "cycles an instruction", one.2, &self.machine, self.recorded)
         };
         self.reasons.iter().take(5).map(row).collect()
-    }
-
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
     }
 }
 

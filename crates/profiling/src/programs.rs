@@ -45,13 +45,12 @@ pub(super) fn started(command: &[String], limit: Duration) -> Result<Output> {
     })?;
     let arguments: Vec<&str> = rest.iter().map(String::as_str).collect();
     run(&program.to_string_lossy(), &arguments, limit)
-        .map_err(|what| Error::Unsupported { what, fix: format!("run it in a terminal: {}", typed(command)) })
+        .map_err(|what| Error::unsupported(what, format!("run it in a terminal: {}", typed(command))))
 }
 
 fn package(name: &str) -> &'static str {
     match name {
         "ncu" => "Nsight Compute (part of the CUDA toolkit: https://developer.nvidia.com/nsight-compute)",
-        "nsys" => "Nsight Systems (https://developer.nvidia.com/nsight-systems)",
         _ => "the CUDA toolkit (https://developer.nvidia.com/cuda-downloads)",
     }
 }
@@ -77,7 +76,7 @@ pub(super) fn refusal(output: &Output) -> Option<Error> {
     } else {
         return None;
     };
-    Some(Error::Unsupported { what, fix: fix.to_string() })
+    Some(Error::unsupported(what, fix.to_string()))
 }
 
 /// The error of a program that ended without what it was asked for.
@@ -88,10 +87,10 @@ pub(super) fn nothing(command: &[String], output: &Output) -> Error {
     let said = format!("{}\n{}", output.out, output.err);
     let last: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
     let shown = last[last.len().saturating_sub(8)..].join("\n  ");
-    Error::Unsupported {
-        what: format!("`{}` gave nothing to read ({}):\n  {shown}", command[0], output.status),
-        fix: format!("run it in a terminal: {}", typed(command)),
-    }
+    Error::unsupported(
+        format!("`{}` gave nothing to read ({}):\n  {shown}", command[0], output.status),
+        format!("run it in a terminal: {}", typed(command)),
+    )
 }
 
 #[cfg(test)]

@@ -56,10 +56,10 @@ fn trace_boxed(gpu: &Gpu, work: &mut dyn FnMut(&Recorder<'_>) -> Result<()>) -> 
             return Err(needs_hardware("there is no timeline", fix));
         }
         Gpu::Metal(_) => {
-            return Err(Error::Unsupported {
-                what: "CUPTI is for NVIDIA GPUs".to_string(),
-                fix: "use Xcode's Instruments (Metal System Trace) on a Mac".to_string(),
-            });
+            return Err(Error::unsupported(
+                "CUPTI is for NVIDIA GPUs",
+                "use Xcode's Instruments (Metal System Trace) on a Mac",
+            ));
         }
     }
     let run = |cupti: &Cupti| {

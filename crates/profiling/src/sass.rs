@@ -53,10 +53,10 @@ impl Sass {
         };
         let opcodes: BTreeMap<String, u64> = table.lines().filter_map(row).collect();
         if opcodes.is_empty() {
-            return Err(Error::Invalid {
-                what: format!("no SASS of `{rung}` was recorded"),
-                fix: "install the CUDA toolkit (`ptxas`, `cuobjdump`), and it is assembled here".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("no SASS of `{rung}` was recorded"),
+                "install the CUDA toolkit (`ptxas`, `cuobjdump`), and it is assembled here",
+            ));
         }
         let file = folder.join(format!("{}.txt", rung.replace('/', "_")));
         let text = if file.exists() { instructions(&read(&file)?) } else { Vec::new() };

@@ -24,6 +24,8 @@ pub struct Trace {
     pub lost: usize,
 }
 
+gpulab::show_as_text!(Trace);
+
 impl Trace {
     /// A lane for the host's ranges (and one more for each level within them), then one for each stream, for [`plot::timeline`] and
     /// [`Lesson::measure_spans`](gpulab::lesson::Lesson::measure_spans).
@@ -91,11 +93,6 @@ impl Trace {
     /// [`Error::File`](gpulab::Error::File) when it cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         save(path.as_ref(), &of_trace(self).to_string(), "save the trace as")
-    }
-
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
     }
 }
 

@@ -10,6 +10,7 @@
 
 use gpulab::gpu::Event;
 use gpulab::prelude::*;
+use gpulab::results;
 use gpulab_ranks::nccl::{GpuRank, Nccl, NcclElement};
 use gpulab_ranks::peer::{PeerAlgorithm, PeerElement, PeerMemory, PeerSettings};
 use gpulab_ranks::{Collectives, Communicator, Op, Processes, RankEnvironment, bus_factor};
@@ -25,7 +26,6 @@ const SAMPLES: usize = 9;
 const GRAPH_CALLS: usize = 20;
 /// Launches of such a graph in a sample.
 const LAUNCHES: usize = 5;
-const HEADER: &str = "time,commit,lesson,experiment,backend,machine,dtype,size,metric,value,unit,samples,p10,p90";
 const LIMIT: Duration = Duration::from_secs(10);
 
 struct Settings {
@@ -173,7 +173,7 @@ fn nccl_is_right(rank: &GpuRank) -> Result<usize> {
     let mut count = 0;
     count += of_type::<f32>(rank, "f32", |x| x as f32, f64::from, true)?;
     count +=
-        of_type::<u16>(rank, "bf16", |x| bf16_bits(x as f32), |x| f64::from(f32::from_bits(u32::from(x) << 16)), true)?;
+        of_type::<u16>(rank, "bf16", |x| cpu::bf16_from_f32(x as f32), |x| f64::from(cpu::f32_from_bf16(x)), true)?;
     count += of_type::<f64>(rank, "f64", f64::from, |x| x, true)?;
     count += of_type::<i8>(rank, "i8", |x| x as i8, f64::from, false)?;
     count += of_type::<u8>(rank, "u8", |x| x as u8, f64::from, false)?;
@@ -182,11 +182,6 @@ fn nccl_is_right(rank: &GpuRank) -> Result<usize> {
     count += of_type::<i64>(rank, "i64", i64::from, |x| x as f64, false)?;
     count += of_type::<u64>(rank, "u64", u64::from, |x| x as f64, false)?;
     Ok(count)
-}
-
-/// Of a number that bf16 holds exactly.
-fn bf16_bits(x: f32) -> u16 {
-    (x.to_bits() >> 16) as u16
 }
 
 /// So far rank 0 is: where a run hangs, its output says what was last.
@@ -366,12 +361,12 @@ fn bits_are_right(rank: &GpuRank) -> Result<usize> {
         let mine: Vec<f32> = (0..length).map(|at| random(me, at)).collect();
         let sums: Vec<f32> =
             (0..length).map(|at| (1..n).fold(random(0, at), |sum, rank| sum + random(rank, at))).collect();
-        let half = |x: f32| f32::from_bits(u32::from(rounded_bf16(x)) << 16);
+        let half = |x: f32| cpu::f32_from_bf16(cpu::bf16_from_f32(x));
         let halves: Vec<f32> =
             (0..length).map(|at| (1..n).fold(half(random(0, at)), |sum, rank| sum + half(random(rank, at)))).collect();
         for way in [PeerAlgorithm::OneShotPush, PeerAlgorithm::OneShotPull, PeerAlgorithm::TwoShot] {
             let mut x = rank.gpu().to_device(&mine)?;
-            let mut y = rank.gpu().to_device(&mine.iter().map(|x| rounded_bf16(*x)).collect::<Vec<u16>>())?;
+            let mut y = rank.gpu().to_device(&mine.iter().map(|x| cpu::bf16_from_f32(*x)).collect::<Vec<u16>>())?;
             let (x, y) = match way {
                 PeerAlgorithm::TwoShot => {
                     let (mut shared, mut halves) = (peers.share(rank, x)?, peers.share(rank, y)?);
@@ -391,13 +386,8 @@ fn bits_are_right(rank: &GpuRank) -> Result<usize> {
             if let Some(at) = (0..length).find(|at| x[*at].to_bits() != sums[*at].to_bits()) {
                 return Err(wrong(&what, at, sums[at].into(), x[at].into()));
             }
-            if let Some(at) = (0..length).find(|at| y[*at] != rounded_bf16(halves[*at])) {
-                return Err(wrong(
-                    &(what + " of bf16"),
-                    at,
-                    halves[at].into(),
-                    f32::from_bits(u32::from(y[at]) << 16).into(),
-                ));
+            if let Some(at) = (0..length).find(|at| y[*at] != cpu::bf16_from_f32(halves[*at])) {
+                return Err(wrong(&(what + " of bf16"), at, halves[at].into(), cpu::f32_from_bf16(y[at]).into()));
             }
             count += 2;
             // A shared buffer is let go when nobody uses it.
@@ -405,12 +395,6 @@ fn bits_are_right(rank: &GpuRank) -> Result<usize> {
         }
     }
     Ok(count)
-}
-
-/// Rounded to nearest, ties to even; no NaN comes here.
-fn rounded_bf16(x: f32) -> u16 {
-    let bits = x.to_bits();
-    ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) as u16
 }
 
 /// Calls one behind the other, of all ways and sizes, without the host between them; then in a CUDA graph.
@@ -831,42 +815,20 @@ fn failures(gpus: usize, nccl: &Arc<Nccl>) {
 // ---- The rows and their page ----------------------------------------------------------------------------------------------
 
 fn save(settings: &Settings, gpus: &[Gpu], rows: &[Row], from: usize) -> Result<()> {
-    let file = settings.out.join("collectives.csv");
-    let mut text = if file.exists() { String::new() } else { format!("{HEADER}\n") };
-    let (time, machine) = (gpulab::results::now_utc(), gpus[0].name());
-    for row in &rows[from..] {
-        let summary = Summary::of(&row.samples);
-        let Row { name, dtype, size, samples } = row;
-        let (commit, ranks) = (&settings.commit, gpus.len());
-        writeln!(
-            text,
-            "{time},{commit},60_multi_gpu,\"{ranks} GPUs: {name}\",cuda,{machine},{dtype},{size},time,{:.4},µs,{},{:.4},{:.4}",
-            summary.median,
-            samples.len(),
-            summary.p10,
-            summary.p90
-        )
-        .expect("a text grows");
-    }
-    let mut options = std::fs::OpenOptions::new();
-    let written = options.append(true).create(true).open(&file).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| Error::invalid(format!("{}: {error}", file.display()), "give another folder with --out"))
+    let measurement = |Row { name, dtype, size, samples }: &Row| {
+        let name = format!("{} GPUs: {name}", gpus.len());
+        let row = Measurement::new(&name, Backend::Cuda, *size, "time", "µs", Summary::of(samples)).dtype(dtype);
+        let (time, commit, machine) = (results::now_utc(), settings.commit.clone(), gpus[0].name().to_string());
+        Measurement { time, commit, lesson: "60_multi_gpu".to_string(), machine, ..row }
+    };
+    let rows: Vec<Measurement> = rows[from..].iter().map(measurement).collect();
+    results::append_to(&settings.out.join("collectives.csv"), &rows)
 }
 
 /// What a row holds that the page shows: µs, by name and bytes; of rows of one name and size the last one.
 fn read_rows(file: &Path) -> Result<BTreeMap<(String, usize), f64>> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Error::invalid(format!("{}: {error}", file.display()), "record rows first, without --page"))?;
-    let mut rows = BTreeMap::new();
-    for line in text.lines().skip(1) {
-        let parts: Vec<&str> = line.split('"').collect();
-        let [_, name, rest] = parts[..] else { continue };
-        let fields: Vec<&str> = rest.trim_start_matches(',').split(',').collect();
-        if let (Some(Ok(size)), Some(Ok(us))) = (fields.get(3).map(|f| f.parse()), fields.get(5).map(|f| f.parse())) {
-            rows.insert((name.to_string(), size), us);
-        }
-    }
-    Ok(rows)
+    let rows = results::read(file)?.into_iter();
+    Ok(rows.map(|row| ((row.experiment, row.size as usize), row.summary.median)).collect())
 }
 
 fn page(folder: &Path) -> Result<()> {
@@ -956,7 +918,7 @@ fn page(folder: &Path) -> Result<()> {
         }
     }
     // What lessons read, without the constants that were tried.
-    let mut of_lessons = format!("{HEADER}\n");
+    let mut of_lessons = format!("{}\n", results::HEADER);
     for file in ["collectives.csv", "sharding.csv", "timeline.csv"] {
         let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
         text.lines()

@@ -11,11 +11,10 @@
 
 use gpulab::gpu::Stream;
 use gpulab::prelude::*;
+use gpulab::results;
 use gpulab_ranks::nccl::{GpuRank, Nccl};
 use gpulab_ranks::{Collectives, Communicator, Op};
 use std::collections::VecDeque;
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -422,19 +421,12 @@ fn main() -> Result<()> {
         median(&alone.ms),
         whole.losses
     );
-    let (time, machine) = (gpulab::results::now_utc(), gpus[0].name().to_string());
-    let mut rows = String::new();
+    let mut rows = Vec::new();
     let mut row = |name: &str, metric: &str, unit: &str, samples: &[f64]| {
-        let summary = Summary::of(samples);
-        let _ = writeln!(
-            rows,
-            "{time},{commit},61_sharding,\"{n} GPUs: {name}\",cuda,{machine},bf16,{},{metric},{:.6},{unit},{},{:.6},{:.6}",
-            shape.parameters(),
-            summary.median,
-            samples.len(),
-            summary.p10,
-            summary.p90
-        );
+        let (name, summary) = (format!("{n} GPUs: {name}"), Summary::of(samples));
+        let row = Measurement::new(&name, Backend::Cuda, shape.parameters(), metric, unit, summary).dtype("bf16");
+        let (time, commit, machine) = (results::now_utc(), commit.clone(), gpus[0].name().to_string());
+        rows.push(Measurement { time, commit, lesson: "61_sharding".to_string(), machine, ..row });
     };
     row("one GPU, a rank's tokens", "time", "ms", &alone.ms);
     row("one GPU, all tokens", "time", "ms", &whole.ms);
@@ -476,10 +468,5 @@ fn main() -> Result<()> {
         row(&format!("stage {stage}"), "memory at most", "B", &[most as f64]);
         row(&format!("stage {stage}"), "loss off one GPU's", "relative", &[off]);
     }
-    let file = out.join("sharding.csv");
-    let header = "time,commit,lesson,experiment,backend,machine,dtype,size,metric,value,unit,samples,p10,p90\n";
-    let text = if file.exists() { rows } else { header.to_string() + &rows };
-    let mut options = std::fs::OpenOptions::new();
-    let written = options.append(true).create(true).open(&file).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| Error::invalid(format!("{}: {error}", file.display()), "give another folder with --out"))
+    results::append_to(&out.join("sharding.csv"), &rows)
 }

@@ -65,15 +65,6 @@ impl Predicted {
         spans.extend(calls.iter().map(|(name, _, start, end)| Span::new("network", name, start / 1e3, end / 1e3)));
         spans
     }
-
-    /// A lane for each sender, for `plot::timeline`.
-    pub fn spans(&self, log: &Log) -> Vec<Span> {
-        let span = |(at, message): (usize, &crate::log::Message)| {
-            let (lane, label) = (format!("rank {}", message.from), format!("to rank {}", message.to));
-            Span::new(&lane, &label, self.starts_us[at] / 1e3, self.ends_us[at] / 1e3)
-        };
-        log.messages.iter().enumerate().map(span).collect()
-    }
 }
 
 impl Link {

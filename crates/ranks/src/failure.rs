@@ -48,6 +48,6 @@ impl std::error::Error for Failure {}
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
-        Error::Invalid { what: failure.what, fix: failure.fix }
+        Error::invalid(failure.what, failure.fix)
     }
 }

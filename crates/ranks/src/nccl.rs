@@ -15,6 +15,7 @@ use crate::watchdog::{Held, Seat, Watch, Watchdog};
 use gpulab::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, sys};
 use gpulab::gpu::{Buffer, Gpu, Stream};
 use gpulab::places;
+use gpulab_measure::error::same_length;
 use gpulab_measure::{Error, Result};
 use libloading::Library;
 use std::cell::RefCell;
@@ -676,13 +677,6 @@ impl GpuRank {
                 format!("name a rank from 0 to {}", self.size - 1),
             )),
         }
-    }
-}
-
-fn same_length(what: &str, expected: usize, given: usize) -> Result<()> {
-    match expected == given {
-        true => Ok(()),
-        false => Err(Error::LengthMismatch { what: what.to_string(), expected, given }),
     }
 }
 

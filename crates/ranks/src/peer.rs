@@ -10,6 +10,7 @@ use gpulab::cuda::driver_error;
 use gpulab::cudarc::driver::{DevicePtr, DriverError, result, sys};
 use gpulab::gpu::{Buffer, Gpu, Kernel};
 use gpulab::launch::{Element, LaunchConfig, Source};
+use gpulab_measure::error::same_length;
 use gpulab_measure::{Error, Result};
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -308,10 +309,8 @@ impl PeerMemory {
         let address = address(&buffer)?;
         let mut at = [0; MOST_RANKS];
         for (other, (length, address)) in rank.exchanged((buffer.len(), address))?.into_iter().enumerate() {
-            if length != buffer.len() {
-                let what = format!("sharing a buffer: rank {other}'s, beside rank {}'s", self.rank);
-                return Err(Error::LengthMismatch { what, expected: buffer.len(), given: length });
-            }
+            let what = format!("sharing a buffer: rank {other}'s, beside rank {}'s", self.rank);
+            same_length(what, buffer.len(), length)?;
             at[other] = address;
         }
         Ok(PeerBuffer { own: buffer, at })

@@ -470,7 +470,7 @@ impl<'a> Port<'a> {
     fn alive(&self, state: &State) -> Result<()> {
         match &state.failure {
             None => Ok(()),
-            Some((failure, _)) => Err(Error::Invalid { what: failure.what.clone(), fix: failure.fix.clone() }),
+            Some((failure, _)) => Err(Error::invalid(failure.what.clone(), failure.fix.clone())),
         }
     }
 

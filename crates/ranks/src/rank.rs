@@ -3,6 +3,7 @@
 use crate::algorithms::{self, Algorithm};
 use crate::collectives::{CollectiveElement, Collectives, Communicator, Op};
 use crate::port::{CallSite, Group, Port, Shared, Signature};
+use gpulab_measure::error::same_length;
 use gpulab_measure::{Error, Result};
 use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -116,18 +117,13 @@ impl Rank {
     #[track_caller]
     pub fn start_reduce_scatter<T: CollectiveElement>(&self, data: &[T], op: Op) -> Result<Scattering<'_, T>> {
         let own = data.len() / self.size();
-        parts("start_reduce_scatter: the data of all ranks together".to_string(), data.len(), own * self.size())?;
+        same_length("start_reduce_scatter: the data of all ranks together", own * self.size(), data.len())?;
         let by = Algorithm::Direct.name();
         let signature = Signature { op: Some(op), by, ..of::<T>("reduce_scatter", data.len()) };
         let port = self.enter(signature, Location::caller())?;
         let sent = algorithms::scatter(&port, data)?;
         port.pause();
         Ok(Scattering { port, own: data[self.me * own..][..own].to_vec(), op, sent })
-    }
-
-    /// Vanishes, as a process does that is killed: the thread ends without a word, and the world with it.
-    pub fn die(&self) -> ! {
-        std::panic::panic_any(crate::port::Vanished)
     }
 
     fn next(counter: &Cell<usize>) -> usize {
@@ -175,7 +171,7 @@ impl<T: CollectiveElement> Gathering<'_, T> {
     #[track_caller]
     pub fn wait(mut self, all: &mut [T]) -> Result<()> {
         let (len, me) = (self.own.len(), self.port.me);
-        parts("all_gather: room for the data of all ranks".to_string(), all.len(), len * self.port.size())?;
+        same_length("all_gather: room for the data of all ranks", len * self.port.size(), all.len())?;
         self.port.resume(Location::caller())?;
         all[me * len..][..len].copy_from_slice(&self.own);
         algorithms::collect(&self.port, all)?;
@@ -201,7 +197,7 @@ impl<T: CollectiveElement> Scattering<'_, T> {
     /// As [`Collectives`].
     #[track_caller]
     pub fn wait(mut self, own: &mut [T]) -> Result<()> {
-        parts("reduce_scatter: room for a rank's part".to_string(), own.len(), self.own.len())?;
+        same_length("reduce_scatter: room for a rank's part", self.own.len(), own.len())?;
         self.port.resume(Location::caller())?;
         algorithms::add_parts(&self.port, &mut self.own, self.op)?;
         self.port.all_taken(&self.sent)?;
@@ -263,7 +259,7 @@ impl<T: CollectiveElement> Collectives<[T]> for Rank {
     #[track_caller]
     fn reduce_scatter(&self, data: &[T], own: &mut [T], op: Op) -> Result<()> {
         let what = "reduce_scatter: the data of all ranks together".to_string();
-        parts(what, data.len(), own.len() * self.group.members.len())?;
+        same_length(what, own.len() * self.group.members.len(), data.len())?;
         let direct = self.by == Algorithm::Direct;
         let by = if direct { self.by.name() } else { "" };
         let signature = Signature { op: Some(op), by, ..of::<T>("reduce_scatter", data.len()) };
@@ -286,7 +282,7 @@ impl<T: CollectiveElement> Collectives<[T]> for Rank {
     #[track_caller]
     fn all_gather(&self, own: &[T], all: &mut [T]) -> Result<()> {
         let what = "all_gather: room for the data of all ranks".to_string();
-        parts(what, all.len(), own.len() * self.group.members.len())?;
+        same_length(what, own.len() * self.group.members.len(), all.len())?;
         let direct = self.by == Algorithm::Direct;
         let by = if direct { self.by.name() } else { "" };
         let port = self.enter(Signature { by, ..of::<T>("all_gather", all.len()) }, Location::caller())?;
@@ -337,8 +333,4 @@ impl<T: CollectiveElement> Collectives<[T]> for Rank {
         received.copy_from_slice(&port.exchange(to, data, 0..data.len(), false, from, received.len())?);
         port.leave()
     }
-}
-
-fn parts(what: String, given: usize, expected: usize) -> Result<()> {
-    if given == expected { Ok(()) } else { Err(Error::LengthMismatch { what, expected, given }) }
 }

@@ -180,15 +180,6 @@ impl BlockPool {
         }
     }
 
-    /// Forgets all that nobody holds: the next prompts are read in full.
-    pub fn forget(&mut self) {
-        for (_, id) in std::mem::take(&mut self.idle) {
-            let block = std::mem::take(&mut self.blocks[id as usize]);
-            self.known.remove(&block.found_by.expect("an idle block is known"));
-            self.empty.push_back(id);
-        }
-    }
-
     /// Whether the books agree: each block is held, idle or empty, and nothing else. What is wrong, in words, else.
     pub fn audit(&self) -> std::result::Result<(), String> {
         let mut places = vec![0; self.blocks.len()];
@@ -255,9 +246,6 @@ mod tests {
         assert_eq!((pool.holders(id), pool.free()), (1, 1));
         pool.give_back(id);
         assert_eq!((pool.holders(id), pool.free()), (0, 2));
-        pool.forget();
-        assert!(pool.matching(&[1]).is_empty() && pool.idle() == 0 && pool.free() == 2);
-        pool.audit().unwrap();
     }
 
     #[test]

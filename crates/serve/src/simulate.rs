@@ -79,11 +79,6 @@ impl Simulation {
         self.served.iter().map(|one| one.answer).sum::<usize>() as f64 / self.seconds().max(f64::MIN_POSITIVE)
     }
 
-    /// Requests that were in the server at a time, on average: by Little's law the rate of arrivals times the mean latency.
-    pub fn mean_inside(&self) -> f64 {
-        self.served.iter().map(RequestTimes::latency_s).sum::<f64>() / self.seconds().max(f64::MIN_POSITIVE)
-    }
-
     /// The value that the share `q` of all requests does not exceed: `quantile(0.99, RequestTimes::first_token_s)`. 0 where none was served.
     pub fn quantile(&self, q: f64, of: impl Fn(&RequestTimes) -> f64) -> f64 {
         let mut values: Vec<f64> = self.served.iter().map(of).collect();

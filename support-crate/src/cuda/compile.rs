@@ -44,10 +44,10 @@ fn refuse_nul(source: &Source, architecture: &str) -> Result<()> {
     let found = texts.find(|(_, text)| text.contains('\0')).map(|(what, _)| what);
     match found.or(architecture.contains('\0').then_some("the architecture")) {
         None => Ok(()),
-        Some(what) => Err(Error::Invalid {
-            what: format!("{what} contains a NUL character"),
-            fix: "remove it: to the compiler, text ends at the first NUL".to_string(),
-        }),
+        Some(what) => Err(Error::invalid(
+            format!("{what} contains a NUL character"),
+            "remove it: to the compiler, text ends at the first NUL",
+        )),
     }
 }
 

@@ -20,10 +20,10 @@ impl CudaGpu {
     /// Loads the library, and opens it on this GPU. f32 stays f32: no TF32.
     pub(crate) fn cublas(&self) -> Result<CudaCublas> {
         if !Library::Cublas.is_present() {
-            return Err(Error::Unsupported {
-                what: "cuBLAS is not there (libcublas.so was not found on LD_LIBRARY_PATH)".to_string(),
-                fix: "install it with the CUDA toolkit, and add its folder, such as /usr/local/cuda/lib64".to_string(),
-            });
+            return Err(Error::unsupported(
+                "cuBLAS is not there (libcublas.so was not found on LD_LIBRARY_PATH)",
+                "install it with the CUDA toolkit, and add its folder, such as /usr/local/cuda/lib64",
+            ));
         }
         let blas = CudaBlas::new(self.stream.clone()).map_err(|error| failed("opening cuBLAS", error))?;
         // SAFETY: the handle was just made.

@@ -136,10 +136,10 @@ impl CudaGpu {
     /// Loads the library, and opens it on this GPU.
     pub(crate) fn cublas_lt(&self) -> Result<Arc<CudaCublasLt>> {
         if !Library::CublasLt.is_present() {
-            return Err(Error::Unsupported {
-                what: "cuBLASLt is not there (libcublasLt.so was not found on LD_LIBRARY_PATH)".to_string(),
-                fix: "install it with the CUDA toolkit, and add its folder, such as /usr/local/cuda/lib64".to_string(),
-            });
+            return Err(Error::unsupported(
+                "cuBLASLt is not there (libcublasLt.so was not found on LD_LIBRARY_PATH)",
+                "install it with the CUDA toolkit, and add its folder, such as /usr/local/cuda/lib64",
+            ));
         }
         let workspace = self.alloc(WORKSPACE)?.into_slice(WORKSPACE);
         let handle = result::create_handle().map_err(|error| failed("opening cuBLASLt", error))?;

@@ -28,7 +28,7 @@ impl CudaGpu {
     pub(crate) fn outside_capture(&self, what: &str, fix: &str) -> Result<()> {
         match self.recording.of_this_thread(|_| ()) {
             None => Ok(()),
-            Some(()) => Err(Error::Invalid { what: format!("{what} cannot be part of a graph"), fix: fix.to_string() }),
+            Some(()) => Err(Error::invalid(format!("{what} cannot be part of a graph"), fix.to_string())),
         }
     }
 
@@ -62,10 +62,10 @@ impl CudaGpu {
         // SAFETY: the graph was just made; a null list asks for the number of nodes alone.
         unsafe { cuGraphGetNodes(graph.0, std::ptr::null_mut(), &mut nodes) }.result().map_err(problem)?;
         if nodes == 0 {
-            return Err(Error::Invalid {
-                what: "nothing was launched while the graph was captured".to_string(),
-                fix: "launch kernels inside `gpu.capture`, on this GPU (`kernel.launch`)".to_string(),
-            });
+            return Err(Error::invalid(
+                "nothing was launched while the graph was captured",
+                "launch kernels inside `gpu.capture`, on this GPU (`kernel.launch`)",
+            ));
         }
         // SAFETY: the graph is valid and complete.
         let exec = unsafe { graph::instantiate(graph.0, CUgraphInstantiate_flags(0)) }.map_err(problem)?;
@@ -165,10 +165,10 @@ impl CudaGraph {
     /// Queues it on the default stream.
     pub(crate) fn launch(&mut self) -> Result<()> {
         if self.buffers.iter().any(|alive| alive.strong_count() == 0) {
-            return Err(Error::Invalid {
-                what: "a buffer that this graph uses was dropped: a graph notes where its data lies".to_string(),
-                fix: "keep the buffers as long as the graph, or capture it again".to_string(),
-            });
+            return Err(Error::invalid(
+                "a buffer that this graph uses was dropped: a graph notes where its data lies",
+                "keep the buffers as long as the graph, or capture it again",
+            ));
         }
         self.gpu.outside_capture("another graph", "capture the kernels themselves")?;
         let problem = |error| driver_error("launching a graph", error);

@@ -26,10 +26,10 @@ impl CudaGpu {
     /// Loads PTX: the driver compiles it to this GPU's machine code.
     pub(crate) fn load(&self, ptx: &str) -> Result<CudaLibrary> {
         if ptx.contains('\0') {
-            return Err(Error::Invalid {
-                what: "this PTX has a NUL character in it, and the driver would read it as its end".to_string(),
-                fix: "take the NUL out".to_string(),
-            });
+            return Err(Error::invalid(
+                "this PTX has a NUL character in it, and the driver would read it as its end",
+                "take the NUL out",
+            ));
         }
         self.context.load_module(Ptx::from_src(ptx)).map(CudaLibrary).map_err(|error| match error.0 {
             CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {

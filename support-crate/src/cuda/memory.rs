@@ -145,10 +145,10 @@ impl CudaGpu {
 
     fn pool(&self) -> Result<CUmemoryPool> {
         if !self.context.has_async_alloc() {
-            return Err(Error::Unsupported {
-                what: "this GPU has no memory pool (its driver allocates without one)".to_string(),
-                fix: "use `gpu.memory()`'s free and total only".to_string(),
-            });
+            return Err(Error::unsupported(
+                "this GPU has no memory pool (its driver allocates without one)",
+                "use `gpu.memory()`'s free and total only",
+            ));
         }
         // SAFETY: the context is open, so its device is valid.
         unsafe { cudarc::driver::result::device::get_default_mem_pool(self.context.cu_device()) }

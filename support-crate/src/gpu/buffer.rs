@@ -2,7 +2,7 @@
 
 use super::{Gpu, Stream};
 use crate::cuda::{CudaGpu, CudaMemory, CudaPinned, another_context, driver_error, is_pinned};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, same_length};
 use crate::launch::{Element, as_bytes, as_bytes_mut, bytes_of};
 use crate::metal::MetalMemory;
 use crate::sim::{SimMemory, needs_hardware};
@@ -353,13 +353,6 @@ fn no_queue() -> Error {
     needs_hardware("a copy cannot be queued on a stream", "use `copy_from` and `copy_to`")
 }
 
-fn same_length(what: &str, expected: usize, given: usize) -> Result<()> {
-    match expected == given {
-        true => Ok(()),
-        false => Err(Error::LengthMismatch { what: what.to_string(), expected, given }),
-    }
-}
-
 /// `len` numbers in host memory that the operating system may not move (page-locked), so that the GPU's copy engine
 /// reads and writes them by itself. Fast for copies, slow to allocate: allocate once and use it again.
 #[derive(Debug)]
@@ -378,10 +371,10 @@ impl Gpu {
     pub fn pinned<T: Element>(&self, len: usize) -> Result<Pinned<T>> {
         match self {
             Gpu::Cuda(gpu) => Ok(Pinned { memory: gpu.pinned(bytes_of::<T>(len)?)?, len, element: PhantomData }),
-            Gpu::Metal(_) => Err(Error::Unsupported {
-                what: "an Apple GPU shares its memory with the CPU: there is nothing to pin".to_string(),
-                fix: "use `gpu.to_device` and `to_host`, which only copy within that memory".to_string(),
-            }),
+            Gpu::Metal(_) => Err(Error::unsupported(
+                "an Apple GPU shares its memory with the CPU: there is nothing to pin",
+                "use `gpu.to_device` and `to_host`, which only copy within that memory",
+            )),
             Gpu::Simulated(_) => Err(needs_hardware(
                 "there is no copy engine to pin memory for",
                 "use `gpu.to_device` and `to_host`, or run this on an NVIDIA GPU",

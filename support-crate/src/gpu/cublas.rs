@@ -3,7 +3,7 @@
 use super::buffer::Memory;
 use super::{Buffer, Gpu};
 use crate::cuda::CudaCublas;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, same_length};
 use crate::launch::{Element, ElementType};
 use crate::sim::needs_hardware;
 
@@ -69,24 +69,18 @@ impl Cublas {
         transposed: bool,
     ) -> Result<()> {
         if !matches!(T::TYPE, ElementType::F32 | ElementType::U16) {
-            return Err(Error::Invalid {
-                what: format!("a product of {}", T::TYPE),
-                fix: "give f32, or bf16 as u16".to_string(),
-            });
+            return Err(Error::invalid(format!("a product of {}", T::TYPE), "give f32, or bf16 as u16"));
         }
         let lengths = [("a", a.len(), m, k), ("b", b.len(), k, n), ("c", c.len(), m, n)];
         for (what, given, rows, columns) in lengths {
-            let expected = rows.saturating_mul(columns);
-            if given != expected {
-                return Err(Error::LengthMismatch { what: format!("the product's `{what}`"), expected, given });
-            }
+            same_length(format!("the product's `{what}`"), rows.saturating_mul(columns), given)?;
         }
         let sides = [m, n, k].map(|side| i32::try_from(side).ok().filter(|&side| side > 0));
         let [Some(m), Some(n), Some(k)] = sides else {
-            return Err(Error::Invalid {
-                what: format!("a product of {m} × {k} and {k} × {n} numbers"),
-                fix: "give m, n and k from 1 to 2147483647".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("a product of {m} × {k} and {k} × {n} numbers"),
+                "give m, n and k from 1 to 2147483647",
+            ));
         };
         for other in [&a.gpu, &b.gpu, &c.gpu] {
             if !other.same_as(&self.gpu) {

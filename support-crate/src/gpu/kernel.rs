@@ -86,10 +86,11 @@ impl Gpu {
         self.cuda()?;
         let function = CudaKernel::from(function);
         let max_threads_per_block = function.max_threads_per_block()?;
-        let layouts = function.layouts()?.ok_or_else(|| Error::Unsupported {
-            what: "this driver does not tell a function's parameters (`cuFuncGetParamInfo` came with CUDA 12.4)"
-                .to_string(),
-            fix: "update the driver, or load the kernel with `gpu.load_ptx` or `gpu.compile`".to_string(),
+        let layouts = function.layouts()?.ok_or_else(|| {
+            Error::unsupported(
+                "this driver does not tell a function's parameters (`cuFuncGetParamInfo` came with CUDA 12.4)",
+                "update the driver, or load the kernel with `gpu.load_ptx` or `gpu.compile`",
+            )
         })?;
         let declared = declared(declaration)?;
         let name = declared.name.clone();
@@ -240,49 +241,46 @@ impl Kernel {
         match (&self.loaded, &self.gpu) {
             (Loaded::Cuda(kernel), Gpu::Cuda(gpu)) => kernel.clusters_at_a_time(&gpu.stream, config, cluster),
             (Loaded::Simulated(_), _) => Ok(1),
-            _ => Err(Error::Unsupported {
-                what: "an Apple GPU has no clusters of blocks".to_string(),
-                fix: "use an NVIDIA GPU from Hopper on".to_string(),
-            }),
+            _ => Err(Error::unsupported("an Apple GPU has no clusters of blocks", "use an NVIDIA GPU from Hopper on")),
         }
     }
 
     fn inspect_raw(&self, config: LaunchConfig, args: &[RawArg<'_>], watch: WatchedWarp) -> Result<Inspection> {
         let (Loaded::Simulated(kernel), Gpu::Simulated(gpu)) = (&self.loaded, &self.gpu) else {
-            return Err(Error::Unsupported {
-                what: format!("{} does not let a notebook look inside a launch", self.gpu),
-                fix: "compile the kernel on `Gpu::simulated()?` and inspect it there".to_string(),
-            });
+            return Err(Error::unsupported(
+                format!("{} does not let a notebook look inside a launch", self.gpu),
+                "compile the kernel on `Gpu::simulated()?` and inspect it there",
+            ));
         };
         self.check(config, args)?;
         let ([x, y, z], warps) = (watch.block, config.threads_per_block().div_ceil(32));
         if x >= config.grid.0 || y >= config.grid.1 || z >= config.grid.2 || u64::from(watch.warp) >= warps {
-            return Err(Error::Invalid {
-                what: format!("this launch has no block ({x}, {y}, {z}) with a warp {}", watch.warp),
-                fix: format!(
+            return Err(Error::invalid(
+                format!("this launch has no block ({x}, {y}, {z}) with a warp {}", watch.warp),
+                format!(
                     "the grid is {:?}, and each block has {warps} warp{}, counted from 0",
                     config.grid,
                     if warps == 1 { "" } else { "s" }
                 ),
-            });
+            ));
         }
         let args: Vec<SimArg> = args.iter().map(sim_arg).collect();
         kernel.inspect(gpu, config, &args, watch)
     }
 
     fn no_attributes(&self) -> Error {
-        Error::Unsupported {
-            what: "an Apple GPU has no clusters, and no cooperative or early launches".to_string(),
-            fix: "use `launch`, or an NVIDIA GPU".to_string(),
-        }
+        Error::unsupported(
+            "an Apple GPU has no clusters, and no cooperative or early launches",
+            "use `launch`, or an NVIDIA GPU",
+        )
     }
 
     fn check_attributes(&self, config: LaunchConfig, attributes: LaunchAttributes) -> Result<()> {
         match self.gpu {
-            _ if attributes.cluster == 0 || !config.grid.0.is_multiple_of(attributes.cluster) => Err(Error::Invalid {
-                what: format!("{} blocks are no whole clusters of {}", config.grid.0, attributes.cluster),
-                fix: "make the grid's x a multiple of the cluster".to_string(),
-            }),
+            _ if attributes.cluster == 0 || !config.grid.0.is_multiple_of(attributes.cluster) => Err(Error::invalid(
+                format!("{} blocks are no whole clusters of {}", config.grid.0, attributes.cluster),
+                "make the grid's x a multiple of the cluster",
+            )),
             // On CUDA the driver refuses it: asking first would cost every such launch a call.
             Gpu::Simulated(_) if attributes.cooperative => {
                 let fit = self.co_resident_blocks(config)?;
@@ -405,10 +403,9 @@ impl Kernel {
                 let Gpu::Cuda(gpu) = &self.gpu else { unreachable!("a kernel is loaded on its own GPU") };
                 kernel.residency(gpu, config)
             }
-            Loaded::Metal(_) => Err(Error::Unsupported {
-                what: "Metal does not tell a kernel's registers".to_string(),
-                fix: "use Xcode's GPU frame capture".to_string(),
-            }),
+            Loaded::Metal(_) => {
+                Err(Error::unsupported("Metal does not tell a kernel's registers", "use Xcode's GPU frame capture"))
+            }
             Loaded::Simulated(_) => Err(needs_hardware(
                 "registers are given out by the driver's compiler, which does not run here",
                 "run this on an NVIDIA GPU; what a launch does to memory shows in `kernel.inspect`",
@@ -730,10 +727,7 @@ impl Gpu {
 }
 
 fn no_ptx() -> Error {
-    Error::Unsupported {
-        what: "an Apple GPU does not run PTX".to_string(),
-        fix: "give `gpu.compile` a Metal kernel".to_string(),
-    }
+    Error::unsupported("an Apple GPU does not run PTX", "give `gpu.compile` a Metal kernel")
 }
 
 impl Module {

@@ -142,11 +142,10 @@ impl Gpu {
     }
 
     pub(super) fn no_cuda(&self) -> Error {
-        Error::Unsupported {
-            what: format!("{self} has no CUDA driver behind it, and cudarc's types stand for what a driver holds"),
-            fix: "use `gpu.compile`, `gpu.to_device` and `kernel.launch`, which work here too, or an NVIDIA GPU"
-                .to_string(),
-        }
+        Error::unsupported(
+            format!("{self} has no CUDA driver behind it, and cudarc's types stand for what a driver holds"),
+            "use `gpu.compile`, `gpu.to_device` and `kernel.launch`, which work here too, or an NVIDIA GPU",
+        )
     }
 
     /// Opens the Mac's GPU, which runs Metal kernels.
@@ -245,10 +244,10 @@ impl Gpu {
         match self {
             Gpu::Cuda(gpu) => gpu.capability().map(|number| (number / 10, number % 10)),
             Gpu::Simulated(_) => Ok((sim::ARCHITECTURE / 10, sim::ARCHITECTURE % 10)),
-            Gpu::Metal(_) => Err(Error::Unsupported {
-                what: "an Apple GPU has no compute capability".to_string(),
-                fix: "`make verify` shows its Metal family".to_string(),
-            }),
+            Gpu::Metal(_) => Err(Error::unsupported(
+                "an Apple GPU has no compute capability",
+                "`make verify` shows its Metal family",
+            )),
         }
     }
 
@@ -296,14 +295,16 @@ impl Gpu {
     pub(crate) fn architecture(gpu: &CudaGpu) -> Result<u32> {
         let own = gpu.capability()?;
         let known = cuda::supported_architectures()?;
-        known.iter().copied().filter(|&known| known <= own).max().ok_or_else(|| Error::Unsupported {
-            what: format!(
-                "this GPU has compute capability {}.{}, and the installed compiler starts at {}",
-                own / 10,
-                own % 10,
-                known.iter().min().map_or("?".to_string(), |least| format!("{}.{}", least / 10, least % 10)),
-            ),
-            fix: "run `make setup NVRTC=12`, which installs the compiler for older GPUs".to_string(),
+        known.iter().copied().filter(|&known| known <= own).max().ok_or_else(|| {
+            Error::unsupported(
+                format!(
+                    "this GPU has compute capability {}.{}, and the installed compiler starts at {}",
+                    own / 10,
+                    own % 10,
+                    known.iter().min().map_or("?".to_string(), |least| format!("{}.{}", least / 10, least % 10)),
+                ),
+                "run `make setup NVRTC=12`, which installs the compiler for older GPUs",
+            )
         })
     }
 
@@ -398,10 +399,10 @@ impl Gpu {
     fn pool(&self, call: &str) -> Result<&crate::cuda::CudaGpu> {
         match self {
             Gpu::Cuda(gpu) => Ok(gpu),
-            Gpu::Metal(_) => Err(Error::Unsupported {
-                what: format!("`{call}`: Metal allocates without a pool"),
-                fix: "run this on an NVIDIA GPU, or read the recorded run".to_string(),
-            }),
+            Gpu::Metal(_) => Err(Error::unsupported(
+                format!("`{call}`: Metal allocates without a pool"),
+                "run this on an NVIDIA GPU, or read the recorded run",
+            )),
             Gpu::Simulated(_) => Err(needs_hardware(
                 &format!("`{call}` changes the driver's memory pool"),
                 "practise on `Pool`, the model of one, or run this on an NVIDIA GPU",

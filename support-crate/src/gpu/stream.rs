@@ -58,10 +58,10 @@ impl Gpu {
 }
 
 fn no_streams(what: &str) -> Error {
-    Error::Unsupported {
-        what: format!("the Metal backend has no {what}: it runs everything in one queue"),
-        fix: "use `gpu.time`, which works there too".to_string(),
-    }
+    Error::unsupported(
+        format!("the Metal backend has no {what}: it runs everything in one queue"),
+        "use `gpu.time`, which works there too",
+    )
 }
 
 fn not_queued(what: &str) -> Error {
@@ -134,10 +134,9 @@ impl Gpu {
     fn capture_boxed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Graph> {
         match self {
             Gpu::Cuda(gpu) => Ok(Graph { graph: gpu.capture(work)?, name: self.to_string() }),
-            Gpu::Metal(_) => Err(Error::Unsupported {
-                what: "the Metal backend has no graphs".to_string(),
-                fix: "launch the kernels one after the other".to_string(),
-            }),
+            Gpu::Metal(_) => {
+                Err(Error::unsupported("the Metal backend has no graphs", "launch the kernels one after the other"))
+            }
             Gpu::Simulated(_) => Err(needs_hardware(
                 "there are no graphs, as each launch ends before the next begins",
                 "launch the kernels one after the other: the results are the same; or run this on an NVIDIA GPU",

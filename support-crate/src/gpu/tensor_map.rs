@@ -184,17 +184,17 @@ fn describe_columns<T: Element>(
         ));
     };
     if gpu.capability()? < 90 {
-        return Err(Error::Unsupported {
-            what: "the TMA came with compute capability 9.0".to_string(),
-            fix: "use a kernel that loads its tiles itself, such as `matmul_bf16/04_swizzle`".to_string(),
-        });
+        return Err(Error::unsupported(
+            "the TMA came with compute capability 9.0",
+            "use a kernel that loads its tiles itself, such as `matmul_bf16/04_swizzle`",
+        ));
     }
     Ok(*gpu.tensor_map(memory, T::TYPE, sides, (offset, taken.len()), box_rows)?.words())
 }
 
 /// What the engine asks for: whole rows, 16-byte boundaries, boxes of at most 256 rows.
 fn check<T: Element>(len: usize, rows: usize, columns: usize, box_rows: u32) -> Result<()> {
-    let wrong = |what: String, fix: &str| Err(Error::Invalid { what, fix: fix.to_string() });
+    let wrong = |what: String, fix: &str| Err(Error::invalid(what, fix.to_string()));
     if rows.checked_mul(columns) != Some(len) {
         let expected = rows.saturating_mul(columns);
         return Err(Error::LengthMismatch { what: "the matrix of a tensor map".to_string(), expected, given: len });

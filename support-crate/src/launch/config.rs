@@ -123,10 +123,10 @@ impl LaunchLimits {
         let dimensions = |d: (u32, u32, u32)| [("x", d.0), ("y", d.1), ("z", d.2)];
         for (what, shape) in [("grid", config.grid), ("block", config.block)] {
             if let Some((axis, _)) = dimensions(shape).into_iter().find(|(_, extent)| *extent == 0) {
-                return Err(Error::Invalid {
-                    what: format!("the {what} has no extent along {axis}: {shape:?}"),
-                    fix: "every dimension of grid and block is at least 1".to_string(),
-                });
+                return Err(Error::invalid(
+                    format!("the {what} has no extent along {axis}: {shape:?}"),
+                    "every dimension of grid and block is at least 1",
+                ));
             }
         }
         let threads = config.threads_per_block();

@@ -3,7 +3,7 @@
 //! **Type-checked only:** the course's machines are Linux machines, so this code is compiled for
 //! `aarch64-apple-darwin` with every change and has not yet run on a Mac.
 
-use crate::error::{Error, Result, bytes};
+use crate::error::{Error, Result, bytes, same_length};
 use crate::launch::{LaunchConfig, LaunchLimits, Source};
 use crate::measurement::MemoryStats;
 use objc2::rc::{Retained, autoreleasepool};
@@ -216,14 +216,10 @@ impl MetalGpu {
         let (used, total, largest) = (self.used(), device.recommendedMaxWorkingSetSize(), device.maxBufferLength());
         let free = total.saturating_sub(used);
         if asked > largest && asked as u64 <= free {
-            return Err(Error::Invalid {
-                what: format!(
-                    "a buffer of {}, and one Metal buffer holds {}",
-                    bytes(asked as u64),
-                    bytes(largest as u64)
-                ),
-                fix: "split the data into several buffers".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("a buffer of {}, and one Metal buffer holds {}", bytes(asked as u64), bytes(largest as u64)),
+                "split the data into several buffers",
+            ));
         }
         let full = || Error::OutOfMemory { asked: asked as u64, free, total, reserved: 0 };
         if asked > largest {
@@ -251,10 +247,7 @@ impl MetalMemory {
 
     /// Runs `copy` on the contents' address when all queued work has ended, and lets nothing start meanwhile.
     fn when_idle(&self, given: usize, copy: impl FnOnce(*mut u8)) -> Result<()> {
-        if given != self.len {
-            let what = "a copy of bytes".to_string();
-            return Err(Error::LengthMismatch { what, expected: self.len, given });
-        }
+        same_length("a copy of bytes", self.len, given)?;
         let mut pending = self.gpu.lock();
         pending.settle()?;
         copy(self.buffer.contents().as_ptr().cast());
@@ -366,10 +359,10 @@ impl MetalGpu {
             match arg {
                 MetalArg::Memory(memory) => memory.must_be_of(self)?,
                 MetalArg::Bytes(bytes) if bytes.is_empty() || bytes.len() > MAX_BYTES => {
-                    return Err(Error::Invalid {
-                        what: format!("an argument of {} bytes by value", bytes.len()),
-                        fix: format!("Metal takes 1 to {MAX_BYTES} bytes by value: pass a buffer"),
-                    });
+                    return Err(Error::invalid(
+                        format!("an argument of {} bytes by value", bytes.len()),
+                        format!("Metal takes 1 to {MAX_BYTES} bytes by value: pass a buffer"),
+                    ));
                 }
                 MetalArg::Bytes(_) => {}
             }
@@ -439,11 +432,10 @@ impl MetalGpu {
         worked?;
         settled?;
         if start > end {
-            return Err(Error::Invalid {
-                what: "nothing ran on the GPU while its clock was read (copies are the CPU's work on a Mac)"
-                    .to_string(),
-                fix: "launch a kernel in the timed closure, or time copies with `cpu::time`".to_string(),
-            });
+            return Err(Error::invalid(
+                "nothing ran on the GPU while its clock was read (copies are the CPU's work on a Mac)",
+                "launch a kernel in the timed closure, or time copies with `cpu::time`",
+            ));
         }
         Ok((end - start) * 1e3)
     }

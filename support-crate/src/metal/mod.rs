@@ -38,10 +38,10 @@ mod absent {
 
     impl MetalGpu {
         pub(crate) fn open() -> Result<MetalGpu> {
-            Err(Error::Unsupported {
-                what: "an Apple GPU exists only on a Mac".to_string(),
-                fix: "use `Gpu::open()`, which finds this machine's GPU".to_string(),
-            })
+            Err(Error::unsupported(
+                "an Apple GPU exists only on a Mac",
+                "use `Gpu::open()`, which finds this machine's GPU",
+            ))
         }
         pub(crate) fn name(&self) -> &str {
             match *self {}

@@ -135,11 +135,10 @@ impl Toolchain {
         let said = output(&mut rustc)?;
         if !own.is_file() || said.lines().any(|line| line.starts_with("error")) {
             let _ = std::fs::remove_file(&own);
-            return Err(Error::Unsupported {
-                what: format!("this Rust does not compile `{name}` for GPUs:\n{}", said.trim()),
-                fix: "use the Rust that rust-toolchain.toml names (unset RUSTUP_TOOLCHAIN, then `make setup`)"
-                    .to_string(),
-            });
+            return Err(Error::unsupported(
+                format!("this Rust does not compile `{name}` for GPUs:\n{}", said.trim()),
+                "use the Rust that rust-toolchain.toml names (unset RUSTUP_TOOLCHAIN, then `make setup`)",
+            ));
         }
         std::fs::rename(&own, &path).map_err(|error| failed(&path, "keep the compiled crate", &error))?;
         Ok(path)

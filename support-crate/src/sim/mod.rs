@@ -104,16 +104,14 @@ fn refused(error: &warpsim::SimulatorError) -> Error {
     let (what, fix) = text.split_once("\nnext: ").unwrap_or((&text, "run `make verify`"));
     let (what, fix) = (what.to_string(), fix.to_string());
     match error {
-        warpsim::SimulatorError::Unsupported { .. } => {
-            Error::Unsupported { what: format!("the simulator: {what}"), fix }
-        }
-        _ => Error::Invalid { what: format!("the simulator: {what}"), fix },
+        warpsim::SimulatorError::Unsupported { .. } => Error::unsupported(format!("the simulator: {what}"), fix),
+        _ => Error::invalid(format!("the simulator: {what}"), fix),
     }
 }
 
 /// What only hardware has.
 pub fn needs_hardware(what: &str, fix: &str) -> Error {
-    Error::Unsupported { what: format!("{what}: this is a simulated GPU"), fix: fix.to_string() }
+    Error::unsupported(format!("{what}: this is a simulated GPU"), fix.to_string())
 }
 
 impl fmt::Debug for SimGpu {

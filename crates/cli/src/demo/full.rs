@@ -83,9 +83,8 @@ fn limit(more: u64) -> Result<()> {
         let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
         line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
     });
-    let unsupported = |what: &str| Error::Unsupported {
-        what: what.to_string(),
-        fix: "run this on a Linux of your own; the notebook shows what it prints".to_string(),
+    let unsupported = |what: &str| {
+        Error::unsupported(what.to_string(), "run this on a Linux of your own; the notebook shows what it prints")
     };
     let taken = taken.ok_or_else(|| unsupported("how many addresses this process has: /proc does not tell"))?;
     let all = (taken * 1024).saturating_add(more) as libc::rlim_t;
@@ -99,10 +98,10 @@ fn limit(more: u64) -> Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 fn limit(_: u64) -> Result<()> {
-    Err(Error::Unsupported {
-        what: "a limit on this process's memory: macOS takes one, and does not keep it".to_string(),
-        fix: "run this on Linux; the notebook says what it prints there".to_string(),
-    })
+    Err(Error::unsupported(
+        "a limit on this process's memory: macOS takes one, and does not keep it",
+        "run this on Linux; the notebook says what it prints there",
+    ))
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! The gradients of attention in f64: what every kernel of its backward pass is compared with.
 
 use super::{AttentionMask, AttentionShape, ElementAt, attention_row};
-use crate::check_length;
-use gpulab_measure::error::Result;
+use gpulab_measure::error::{Result, same_length};
 use rayon::prelude::*;
 
 /// What the gradients are worked out from: the inputs, the gradient of the result, and of each query what the forward pass
@@ -152,10 +151,10 @@ pub fn attention_backward_f64(
 ) -> Result<[Vec<f64>; 3]> {
     shape.check()?;
     mask.check(shape)?;
-    check_length("attention's `q`", shape.q_numbers(), q.len())?;
-    check_length("attention's `k`", shape.kv_numbers(), k.len())?;
-    check_length("attention's `v`", shape.kv_numbers(), v.len())?;
-    check_length("the gradient of attention's result", shape.q_numbers(), d_o.len())?;
+    same_length("attention's `q`", shape.q_numbers(), q.len())?;
+    same_length("attention's `k`", shape.kv_numbers(), k.len())?;
+    same_length("attention's `v`", shape.kv_numbers(), v.len())?;
+    same_length("the gradient of attention's result", shape.q_numbers(), d_o.len())?;
     let get = |x: &[f32], at: usize| f64::from(x[at]);
     let width = shape.width;
     let left = |row| {

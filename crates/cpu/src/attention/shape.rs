@@ -47,7 +47,7 @@ impl AttentionShape {
         } else {
             return Ok(self);
         };
-        Err(Error::Invalid { what: format!("attention over {self}"), fix: fix.to_string() })
+        Err(Error::invalid(format!("attention over {self}"), fix.to_string()))
     }
 
     /// Numbers of `q`, and of the result.
@@ -142,13 +142,13 @@ impl AttentionMask {
     /// [`Error::LengthMismatch`], [`Error::Invalid`].
     pub fn check(&self, shape: AttentionShape) -> Result<()> {
         let Some(lengths) = &self.lengths else { return Ok(()) };
-        super::check_length("the padding mask's lengths, one a sequence", shape.batch, lengths.len())?;
+        super::same_length("the padding mask's lengths, one a sequence", shape.batch, lengths.len())?;
         match lengths.iter().position(|&length| length > shape.length) {
             None => Ok(()),
-            Some(at) => Err(Error::Invalid {
-                what: format!("sequence {at} is said to have {} of {} tokens", lengths[at], shape.length),
-                fix: "count the tokens of each sequence without its padding".to_string(),
-            }),
+            Some(at) => Err(Error::invalid(
+                format!("sequence {at} is said to have {} of {} tokens", lengths[at], shape.length),
+                "count the tokens of each sequence without its padding",
+            )),
         }
     }
 }

@@ -7,8 +7,8 @@ mod columns;
 mod direct;
 mod winograd;
 
-use super::check_length;
 use gpulab_measure::Result;
+use gpulab_measure::error::same_length;
 
 /// The shape of a convolution with windows of 3 × 3, without padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,12 +92,12 @@ impl ConvAlgorithm {
     /// the images are smaller than a window.
     pub fn run(self, shape: &ConvShape, images: &[f32], weights: &[f32], out: &mut [f32]) -> Result<()> {
         if shape.side < 3 {
-            check_length("a convolution's image side (3 at least)", 3, shape.side)?;
+            same_length("a convolution's image side (3 at least)", 3, shape.side)?;
         }
         let [of_images, of_weights, of_out] = shape.lengths();
-        check_length("a convolution's images", of_images, images.len())?;
-        check_length("a convolution's weights", of_weights, weights.len())?;
-        check_length("a convolution's result", of_out, out.len())?;
+        same_length("a convolution's images", of_images, images.len())?;
+        same_length("a convolution's weights", of_weights, weights.len())?;
+        same_length("a convolution's result", of_out, out.len())?;
         if images.is_empty() || out.is_empty() {
             out.fill(0.0);
             return Ok(());

@@ -9,7 +9,7 @@
 //! | `go`, or `go 1` for the first of the others | the ms of one call, the mean of a sample |
 
 use gpulab::prelude::*;
-use gpulab::talk::{ask, unexpected};
+use gpulab::talk::ask;
 use gpulab_kernels::run::{Peer, PeerWork, Workload};
 use gpulab_kernels::topics::Reference;
 use std::cell::RefCell;
@@ -44,16 +44,12 @@ impl Partner {
             "topic": job.ladder.topic(), "size": job.size.numbers(), "inputs": inputs, "sets": job.sets.len(),
             "bytes": job.work.bytes, "exact": pieces,
         });
-        let answer = ask(&request.to_string())?;
-        let answer: serde_json::Value = serde_json::from_str(&answer).map_err(|_| unexpected(&answer))?;
+        let answer: serde_json::Value = ask(&request.to_string())?;
         let others = answer["others"].as_array().into_iter().flatten();
         let variants = std::iter::once(&answer).chain(others).enumerate();
         let peer = |(at, variant): (usize, &serde_json::Value)| {
             let line = if at == 0 { "go".to_string() } else { format!("go {at}") };
-            let sample = move || {
-                let answer = ask(&line)?;
-                answer.trim().parse::<f64>().map_err(|_| unexpected(&answer))
-            };
+            let sample = move || ask(&line);
             let name = variant["name"].as_str()?.to_string();
             Some(Peer { name, error: variant["error"].as_f64(), work: PeerWork::Clocked(Box::new(sample)) })
         };

@@ -66,8 +66,7 @@ mod tests;
 
 pub use batch::{BatchEngine, BatchLimits, TextPart};
 pub use model::{
-    EngineConfig, EngineConstants, EngineModel, EnginePart, EnginePlan, EngineWeights, Family, Matrix, RandomWeights,
-    WeightBits,
+    EngineConfig, EngineConstants, EngineModel, EnginePlan, EngineWeights, Family, Matrix, RandomWeights, WeightBits,
 };
 pub use reference::EngineReference;
 

@@ -409,24 +409,10 @@ pub struct EngineConstants {
     pub own_code: Option<bool>,
     /// The persistent plan's blocks write down when they are where in a phase: [`Engine::clocks`](super::Engine::clocks).
     pub clocks: bool,
-    /// The sum of the [`EnginePart`]s that the persistent plan does without, to see what they cost. Its logits are wrong then.
+    /// What the persistent plan does without, to see what it costs, as a sum: 1 waiting for each other where a phase ends, 2 copies of
+    /// weights, keys and values, 4 products with weights that were copied, 8 work on keys and values that were copied, 16 reading the
+    /// vector that a matrix is multiplied by, and its norm. Its logits are wrong then.
     pub without: u32,
-}
-
-/// What a kernel can do without, only to see what it costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum EnginePart {
-    /// Blocks do not wait for each other where a phase ends.
-    Meetings = 1,
-    /// No weights, keys and values are copied; what lies in shared memory is multiplied.
-    Weights = 2,
-    /// Weights are copied, and not multiplied.
-    Products = 4,
-    /// Keys and values are copied, and nothing is done with them.
-    Positions = 8,
-    /// The vector that a matrix is multiplied by is not read, and has no norm.
-    Inputs = 16,
 }
 
 impl EngineConstants {

@@ -46,7 +46,7 @@ pub use shape::{GptShape, Tensor};
 use crate::ladder::{Rung, compile, operator, rung};
 pub use crate::products::ChosenAlgorithms;
 use crate::products::{At, Into, Products, Sides};
-use gpulab::error::{Error, Result};
+use gpulab::error::{Error, Result, same_length};
 use gpulab::gpu::{Buffer, CublasLt, Event, Gpu, Graph, Kernel, LtEpilogue, LtExtra, TensorMap};
 use gpulab::launch::LaunchConfig;
 use shape::HEAD;
@@ -198,10 +198,10 @@ impl StepResult {
             return Ok(self);
         }
         let StepResult { loss, norm } = self;
-        Err(Error::Invalid {
-            what: format!("step {step}: loss {loss}, gradient norm {norm}"),
-            fix: format!("the {what} are those of the step before: go on from them with a smaller learning rate"),
-        })
+        Err(Error::invalid(
+            format!("step {step}: loss {loss}, gradient norm {norm}"),
+            format!("the {what} are those of the step before: go on from them with a smaller learning rate"),
+        ))
     }
 }
 
@@ -281,10 +281,7 @@ impl Parameters {
     fn set(&mut self, parameters: &[f32], [m, v]: [&[f32]; 2]) -> Result<()> {
         let Parameters { master, m: own_m, v: own_v, weights, .. } = self;
         for (what, given) in [("parameters", parameters), ("first moments", m), ("second moments", v)] {
-            if given.len() != master.len() {
-                let expected = master.len();
-                return Err(Error::LengthMismatch { what: what.to_string(), expected, given: given.len() });
-            }
+            same_length(what, master.len(), given.len())?;
         }
         master.copy_from(parameters)?;
         own_m.copy_from(m)?;
@@ -816,13 +813,7 @@ impl GptTraining {
     fn inputs_and_targets(&self, tokens: &[u32], batches: usize) -> Result<[Vec<i32>; 2]> {
         let context = self.shape.context;
         let expected = batches * self.settings.ranks * self.settings.batch * (context + 1);
-        if tokens.len() != expected {
-            return Err(Error::LengthMismatch {
-                what: "the batch's tokens".to_string(),
-                expected,
-                given: tokens.len(),
-            });
-        }
+        same_length("the batch's tokens", expected, tokens.len())?;
         self.shape.knows(tokens)?;
         let part = |from: usize| {
             let texts = tokens.chunks_exact(context + 1).flat_map(move |text| &text[from..from + context]);

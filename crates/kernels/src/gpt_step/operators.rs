@@ -308,10 +308,7 @@ fn rows_of(what: &str, x: &Buffer<u16>, columns: usize) -> Result<usize> {
 }
 
 fn same<T: gpulab::launch::Element>(what: &str, x: &Buffer<T>, expected: usize) -> Result<()> {
-    match x.len() == expected {
-        true => Ok(()),
-        false => Err(Error::LengthMismatch { what: what.to_string(), expected, given: x.len() }),
-    }
+    same_length(what, expected, x.len())
 }
 
 // ----------------------------------------------------------------------

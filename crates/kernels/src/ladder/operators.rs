@@ -25,18 +25,21 @@ pub struct Operator {
     pub only: bool,
 }
 
+/// For GPUs from Ampere on, and for Hopper.
+const AMPERE: Operator = Operator { needs: (8, 0), ..Operator::PLAIN };
+const HOPPER: Operator = Operator { needs: (9, 0), ..Operator::PLAIN };
+
 /// Attention as a chain of kernels; a block of both products computes TILE × TILE numbers.
 const PRODUCT: Operator = Operator { defines: &[("TILE", 64), ("DEPTH", 16)], ..Operator::PLAIN };
 
 /// The same in bf16 on tensor cores; the constants are the best of those tried on an H200.
-const PRODUCT_BF16: Operator =
-    Operator { defines: &[("TILE", 128), ("DEPTH", 64), ("THREADS", 128)], needs: (8, 0), ..Operator::PLAIN };
+const PRODUCT_BF16: Operator = Operator { defines: &[("TILE", 128), ("DEPTH", 64), ("THREADS", 128)], ..AMPERE };
 
 /// A row of scores per block.
 const SCORES_ROW: Operator = Operator { defines: &[("THREADS", 256)], ..Operator::PLAIN };
 
 /// The CNN's step in TF32; the engine compiles it in other precisions too.
-const CNN: Operator = Operator { defines: &[("PRECISION", 1)], needs: (8, 0), ..Operator::PLAIN };
+const CNN: Operator = Operator { defines: &[("PRECISION", 1)], ..AMPERE };
 
 /// Zones of `table/`: numbers 1 to 265, as the taxi zones of New York.
 const ZONES: u32 = 266;
@@ -97,47 +100,42 @@ pub const OPERATORS: &[Operator] = &[
             ("BLOCK", 16),
             ("THREADS", 256),
         ],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
     Operator {
         path: "engine/attend",
         kernels: &["prompt_attend", "token_attend", "attend_gather"],
         defines: &[("HEADS", 32), ("KV_HEADS", 8), ("HEAD", 64), ("BLOCK", 16)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
-    Operator { path: "engine/embed", kernels: &["embed"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
+    Operator { path: "engine/embed", kernels: &["embed"], defines: ENGINE, ..HOPPER },
     Operator {
         path: "engine/operators",
         kernels: &["norm_row", "matrix", "keep", "gather", "add", "activate"],
         defines: ENGINE,
-        needs: (9, 0),
-        ..Operator::PLAIN
+        ..HOPPER
     },
-    Operator { path: "engine/phases", kernels: &["phase"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
-    Operator { path: "engine/persistent", kernels: &["persistent"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
+    Operator { path: "engine/phases", kernels: &["phase"], defines: ENGINE, ..HOPPER },
+    Operator { path: "engine/persistent", kernels: &["persistent"], defines: ENGINE, ..HOPPER },
     Operator {
         path: "flash_backward/ends",
         kernels: &["prepare", "prepare_sums", "round_dq"],
         defines: &[("HEAD", 128), ("THREADS", 256)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
     // `FlashBackward::forward` puts in the constants of that rung of `flash_attention`.
     Operator {
         path: "flash_backward/forward",
         kernels: &["flash_attention"],
         defines: &[("HEAD", 128), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
     Operator {
         path: "flash_backward/forward_hopper",
         kernels: &["flash_attention"],
         defines: &[("HEAD", 128), ("KEYS", 128), ("GROUPS", 2), ("STAGES", 2), ("REGISTERS", 240), ("SPARE", 24)],
-        needs: (9, 0),
         only: true,
+        ..HOPPER
     },
     // `gpt_step` puts in the constants of its model; these are of GPT-2 with 124 million parameters.
     Operator {
@@ -152,8 +150,8 @@ pub const OPERATORS: &[Operator] = &[
             ("REGISTERS", 160),
             ("SPARE", 32),
         ],
-        needs: (9, 0),
         only: true,
+        ..HOPPER
     },
     Operator {
         path: "gpt_step/attention_backward",
@@ -169,80 +167,65 @@ pub const OPERATORS: &[Operator] = &[
             ("SPARE", 24),
             ("ORDERED", 0),
         ],
-        needs: (9, 0),
         only: true,
+        ..HOPPER
     },
     Operator {
         path: "gpt_step/columns",
         kernels: &["gelu", "gelu_backward", "column_sums", "add_parts", "add_bias", "add", "add_to"],
         defines: &[("THREADS", 256)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
     Operator {
         path: "gpt_step/embed_backward",
         kernels: &["embed_backward", "position_backward"],
         defines: &[("WIDTH", 768), ("THREADS", 256)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
     Operator {
         path: "gpt_step/loss",
         kernels: &["cross_entropy"],
         defines: &[("VOCABULARY", 50_257), ("COLUMNS", 50_304), ("THREADS", 512)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
     Operator {
         path: "gpt_step/norm",
         kernels: &["embed_norm", "norm_rows", "add_norm", "norm_backward"],
         defines: &[("WIDTH", 768), ("THREADS", 384)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
-    Operator { path: "gpt_step/product", kernels: &["product_bf16", "product_f32"], needs: (8, 0), ..Operator::PLAIN },
+    Operator { path: "gpt_step/product", kernels: &["product_bf16", "product_f32"], ..AMPERE },
     Operator {
         path: "gpt_step/update",
         kernels: &["squares", "tally", "adamw"],
         defines: &[("THREADS", 256)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
     // `lora_step` puts in the constants of its model; these are of SmolLM2 with 135 million parameters.
     Operator {
         path: "lora_step/heads",
         kernels: &["lora_to_heads", "lora_from_heads", "lora_gather", "lora_scatter"],
         defines: &[("HEADS", 9), ("KV_HEADS", 3), ("WIDTH", 576), ("THREADS", 256)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
     Operator {
         path: "lora_step/norm",
         kernels: &["lora_embed", "lora_norm", "lora_norm_backward"],
         defines: &[("WIDTH", 576), ("THREADS", 256)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
     Operator {
         path: "lora_step/swiglu",
         kernels: &["lora_swiglu", "lora_swiglu_backward"],
         defines: &[("WIDTH", 1536), ("THREADS", 256)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
-    Operator {
-        path: "lora_step/unpack",
-        kernels: &["lora_unpack"],
-        defines: &[("THREADS", 256)],
-        needs: (8, 0),
-        ..Operator::PLAIN
-    },
+    Operator { path: "lora_step/unpack", kernels: &["lora_unpack"], defines: &[("THREADS", 256)], ..AMPERE },
     Operator {
         path: "lora_step/update",
         kernels: &["lora_squares", "lora_adamw"],
         defines: &[("THREADS", 256)],
-        needs: (8, 0),
-        ..Operator::PLAIN
+        ..AMPERE
     },
     Operator {
         path: "table/compact",

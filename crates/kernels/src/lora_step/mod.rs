@@ -22,7 +22,7 @@ use crate::ladder::compile;
 use crate::products::{Into, Products, Sides};
 use crate::topics::{BackwardInputs, BackwardOutputs, FlashBackward};
 use gpulab::cpu::{AttentionShape, bf16_from_f32};
-use gpulab::error::{Error, Result};
+use gpulab::error::{Error, Result, same_length};
 use gpulab::gpu::{Buffer, Gpu, Graph, Kernel, LtEpilogue, LtExtra};
 use gpulab::launch::LaunchConfig;
 use std::collections::HashMap;
@@ -518,11 +518,7 @@ impl LoraTraining {
     /// [`Error::LengthMismatch`]; [`Error::Invalid`] for a token that the vocabulary does not have; [`Error::Driver`].
     pub fn set_batch(&mut self, tokens: &[u32]) -> Result<()> {
         let LoraSettings { batch, length, .. } = self.settings;
-        let expected = batch * (length + 1);
-        if tokens.len() != expected {
-            let what = "the batch's tokens".to_string();
-            return Err(Error::LengthMismatch { what, expected, given: tokens.len() });
-        }
+        same_length("the batch's tokens", batch * (length + 1), tokens.len())?;
         if let Some(token) = tokens.iter().find(|token| **token as usize >= self.shape.vocabulary) {
             return Err(Error::invalid(
                 format!("the batch has the token {token}, and the vocabulary ends at {}", self.shape.vocabulary - 1),
@@ -887,25 +883,23 @@ impl Model {
         given: &LoraWeights,
     ) -> Result<(Model, Vec<[GroupOffsets; 4]>)> {
         let (c, rank) = (shape.width(), shape.rank);
-        let expect = |what: String, given: usize, expected: usize| match given == expected {
-            true => Ok(()),
-            false => Err(Error::LengthMismatch { what, expected, given }),
-        };
-        expect("the table".to_string(), given.table.len(), shape.vocabulary * c)?;
-        expect("norms".to_string(), given.norms.len(), (2 * shape.layers + 1) * c)?;
-        expect("layers".to_string(), given.layers.len(), shape.layers)?;
+        same_length("the table", shape.vocabulary * c, given.table.len())?;
+        same_length("norms", (2 * shape.layers + 1) * c, given.norms.len())?;
+        same_length("layers", shape.layers, given.layers.len())?;
         let in_four_bits = matches!(given.layers[0][0].frozen, Frozen::Nf4 { .. });
-        expect("levels".to_string(), given.levels.len(), 16 + 256)?;
+        same_length("levels", 16 + 256, given.levels.len())?;
         for (layer, matrices) in given.layers.iter().enumerate() {
             for (matrix, ([outputs, inputs], of)) in shape.matrices().into_iter().zip(matrices).enumerate() {
                 let name = |what: &str| format!("{what} of layer {layer}'s matrix {matrix}");
                 match &of.frozen {
-                    Frozen::Bf16(values) if !in_four_bits => expect(name("weights"), values.len(), outputs * inputs)?,
+                    Frozen::Bf16(values) if !in_four_bits => {
+                        same_length(name("weights"), outputs * inputs, values.len())?
+                    }
                     Frozen::Nf4 { codes, scales, of_group, .. } if in_four_bits => {
                         let blocks = outputs * inputs / BLOCK;
-                        expect(name("codes"), codes.len(), outputs * inputs / 2)?;
-                        expect(name("scales"), scales.len(), blocks)?;
-                        expect(name("groups of scales"), of_group.len(), blocks.div_ceil(256))?;
+                        same_length(name("codes"), outputs * inputs / 2, codes.len())?;
+                        same_length(name("scales"), blocks, scales.len())?;
+                        same_length(name("groups of scales"), blocks.div_ceil(256), of_group.len())?;
                     }
                     _ => {
                         return Err(Error::invalid(
@@ -914,8 +908,8 @@ impl Model {
                         ));
                     }
                 }
-                expect(name("A"), of.a.len(), rank * inputs)?;
-                expect(name("B"), of.b.len(), outputs * rank)?;
+                same_length(name("A"), rank * inputs, of.a.len())?;
+                same_length(name("B"), outputs * rank, of.b.len())?;
             }
         }
         let (mut weights, mut master, mut where_): (Vec<u16>, Vec<f32>, Vec<i32>) = Default::default();

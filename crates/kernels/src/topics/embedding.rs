@@ -120,10 +120,7 @@ impl Topic for Embedding {
     fn work(&self, size: Size) -> Result<Cost> {
         let (rows, width, count) = size.three()?;
         if rows == 0 {
-            return Err(Error::Invalid {
-                what: "a table of 0 rows has nothing to look up".to_string(),
-                fix: "give it at least one row".to_string(),
-            });
+            return Err(Error::invalid("a table of 0 rows has nothing to look up", "give it at least one row"));
         }
         elements(size)?;
         // Each row is read and written, each index read.
@@ -186,10 +183,7 @@ fn random_rows(count: usize, rows: usize, seed: u64) -> Vec<i32> {
 /// How many rows of that width these are.
 fn rows_of(elements: usize, width: usize) -> Result<usize> {
     if width == 0 {
-        return Err(Error::Invalid {
-            what: "a table whose rows have 0 elements".to_string(),
-            fix: "give the width of a row, in elements".to_string(),
-        });
+        return Err(Error::invalid("a table whose rows have 0 elements", "give the width of a row, in elements"));
     }
     match elements % width {
         0 => Ok(elements / width),
@@ -205,14 +199,13 @@ fn inside(index: &[i32], rows: usize) -> Result<()> {
     let outside = |&row: &i32| usize::try_from(row).map_or(true, |row| row >= rows);
     match index.iter().position(outside) {
         None => Ok(()),
-        Some(at) => Err(Error::Invalid {
-            what: match rows {
+        Some(at) => Err(Error::invalid(
+            match rows {
                 0 => format!("the index at position {at} is {}: the table has no rows", index[at]),
                 _ => format!("the index at position {at} is {}: the table has rows 0 to {}", index[at], rows - 1),
             },
-            fix: "look for an id that is larger than the vocabulary, or a padding id such as -1, and map it to a row"
-                .to_string(),
-        }),
+            "look for an id that is larger than the vocabulary, or a padding id such as -1, and map it to a row",
+        )),
     }
 }
 

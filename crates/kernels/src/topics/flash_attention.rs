@@ -277,10 +277,10 @@ pub(super) fn fits(shape: AttentionShape, [q, k, v, o]: [&Buffer<u16>; 4]) -> Re
     known_width(shape.width)?;
     // Heads go along a grid's y; tokens are counted in `int`, a tile beyond the last one too.
     if shape.batch * shape.q_heads > 65_535 || shape.length > 1 << 30 {
-        return Err(Error::Invalid {
-            what: format!("attention over {shape}: a launch takes up to 65535 heads, of up to 2^30 tokens"),
-            fix: "split the batch, and launch once for each part".to_string(),
-        });
+        return Err(Error::invalid(
+            format!("attention over {shape}: a launch takes up to 65535 heads, of up to 2^30 tokens"),
+            "split the batch, and launch once for each part",
+        ));
     }
     Ok(())
 }

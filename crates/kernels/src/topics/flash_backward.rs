@@ -468,10 +468,10 @@ fn padded(shape: AttentionShape) -> usize {
 }
 
 fn wrong_arrays(given: usize) -> Error {
-    Error::Invalid {
-        what: format!("{given} arrays for the backward pass of attention"),
-        fix: "take those that the topic's `inputs` and `outputs` name".to_string(),
-    }
+    Error::invalid(
+        format!("{given} arrays for the backward pass of attention"),
+        "take those that the topic's `inputs` and `outputs` name",
+    )
 }
 
 /// A size is (heads, tokens, head dimension). The arrays are q, k, v, the result, its gradient, and the log-sum-exp.

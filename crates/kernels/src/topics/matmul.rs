@@ -173,10 +173,10 @@ fn sides(shape: Shape) -> Result<[i32; 3]> {
     let sides = [shape.m, shape.n, shape.k].map(|side| i32::try_from(side).ok().filter(|side| *side > 0));
     match sides {
         [Some(m), Some(n), Some(k)] => Ok([m, n, k]),
-        _ => Err(Error::Invalid {
-            what: format!("a product of {} × {} and {} × {} numbers", shape.m, shape.k, shape.k, shape.n),
-            fix: "give m, n and k from 1 to 2147483647".to_string(),
-        }),
+        _ => Err(Error::invalid(
+            format!("a product of {} × {} and {} × {} numbers", shape.m, shape.k, shape.k, shape.n),
+            "give m, n and k from 1 to 2147483647",
+        )),
     }
 }
 

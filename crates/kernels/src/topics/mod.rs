@@ -69,10 +69,10 @@ const MOST: usize = i32::MAX as usize - (1 << 20);
 fn length(n: usize) -> Result<i32> {
     match i32::try_from(n) {
         Ok(n) if n as usize <= MOST => Ok(n),
-        _ => Err(Error::Invalid {
-            what: format!("{n} elements: these kernels count them in `int`, up to {MOST}"),
-            fix: "split the array, and launch once for each part".to_string(),
-        }),
+        _ => Err(Error::invalid(
+            format!("{n} elements: these kernels count them in `int`, up to {MOST}"),
+            "split the array, and launch once for each part",
+        )),
     }
 }
 
@@ -100,19 +100,14 @@ impl Loaded {
     }
 
     fn of(gpu: &Gpu, rung: Rung) -> Result<Loaded> {
-        let declared = signatures(&rung.source()?.text).into_iter().find(|it| it.name == rung.kernel);
-        let parameters = declared.map_or_else(Vec::new, |declared| declared.parameters);
-        let tensor_maps = parameters.iter().filter(|parameter| parameter.text.contains("TensorMap")).count();
-        let constants = changed(rung.defines, &[]);
+        let (tensor_maps, constants) = (tensor_maps(&rung.source()?, rung.kernel), changed(rung.defines, &[]));
         Ok(Loaded { gpu: gpu.clone(), rung, kernel: rung.compile(gpu)?, tensor_maps, constants })
     }
 
     /// The kernel of that name in another source, with these constants, launched as the rung is.
     fn of_source(gpu: &Gpu, rung: Rung, file: Source, constants: &[(String, u32)]) -> Result<Loaded> {
         rung.supported_on(gpu)?;
-        let declared = signatures(&file.text).into_iter().find(|it| it.name == rung.kernel);
-        let parameters = declared.map_or_else(Vec::new, |declared| declared.parameters);
-        let tensor_maps = parameters.iter().filter(|parameter| parameter.text.contains("TensorMap")).count();
+        let tensor_maps = tensor_maps(&file, rung.kernel);
         let source = constants.iter().fold(file, |source, (name, value)| source.define(name, value));
         let kernel = gpu.compile(source)?.kernel(rung.kernel)?;
         Ok(Loaded { gpu: gpu.clone(), rung, kernel, tensor_maps, constants: constants.to_vec() })
@@ -135,11 +130,7 @@ impl Loaded {
 
     /// The rung in CUDA C with these constants in place of its own.
     fn with_constants(gpu: &Gpu, rung: Rung, constants: &[(String, u32)]) -> Result<Loaded> {
-        rung.supported_on(gpu)?;
-        let file = Rung { defines: &[], ..rung }.source()?;
-        let source = constants.iter().fold(file, |source, (name, value)| source.define(name, value));
-        let kernel = gpu.compile(source)?.kernel(rung.kernel)?;
-        Ok(Loaded { gpu: gpu.clone(), rung, kernel, tensor_maps: 0, constants: constants.to_vec() })
+        Loaded::of_source(gpu, rung, Rung { defines: &[], ..rung }.source()?, constants)
     }
 
     /// One launch for a result of so many columns and rows; none where there is nothing to compute, as a grid has at
@@ -153,6 +144,13 @@ impl Loaded {
         let attributes = LaunchAttributes { programmatic_stream_serialization: early, ..LaunchAttributes::NONE };
         launches.launch_with(&self.kernel, config, attributes, args)
     }
+}
+
+/// How many parameters of a kernel are tensor maps.
+fn tensor_maps(source: &Source, kernel: &str) -> usize {
+    let declared = signatures(&source.text).into_iter().find(|it| it.name == kernel);
+    let parameters = declared.map_or_else(Vec::new, |declared| declared.parameters);
+    parameters.iter().filter(|parameter| parameter.text.contains("TensorMap")).count()
 }
 
 /// The constants of a rung, some of them changed.

@@ -79,10 +79,10 @@ impl Norm {
         lengths("a norm", &[("x", x.len(), n), ("y", y.len(), n), ("bias", bias_len, columns)])?;
         if bias.is_some() != self.is_layer_norm() {
             let what = if bias.is_some() { "adds no bias" } else { "adds a bias" };
-            return Err(Error::Invalid {
-                what: format!("`{}` {what}", self.0.rung.path),
-                fix: "give `Some(bias)` to a layer norm, and `None` to an RMS norm".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("`{}` {what}", self.0.rung.path),
+                "give `Some(bias)` to a layer norm, and `None` to an RMS norm",
+            ));
         }
         match bias {
             Some(bias) => {

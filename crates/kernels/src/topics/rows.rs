@@ -26,10 +26,10 @@ pub(super) fn sides(rows: usize, columns: usize) -> Result<(i32, i32)> {
     // Bytes of a few such tables are counted in `usize`.
     match (side(rows), side(columns), rows.checked_mul(columns).and_then(|numbers| numbers.checked_mul(16))) {
         (Some(rows), Some(columns), Some(_)) => Ok((rows, columns)),
-        _ => Err(Error::Invalid {
-            what: format!("a table of {rows} × {columns}: these kernels count rows and columns in `int`, up to {MOST}"),
-            fix: "split the table, and launch once for each part".to_string(),
-        }),
+        _ => Err(Error::invalid(
+            format!("a table of {rows} × {columns}: these kernels count rows and columns in `int`, up to {MOST}"),
+            "split the table, and launch once for each part",
+        )),
     }
 }
 

@@ -65,10 +65,10 @@ impl Size {
             Some([n]) => Ok(Size::One(*n)),
             Some([a, b]) => Ok(Size::Two(*a, *b)),
             Some([a, b, c]) => Ok(Size::Three(*a, *b, *c)),
-            _ => Err(Error::Invalid {
-                what: format!("`{name}` is no size"),
-                fix: "write one to three numbers, such as 4096, 32768x8192 or 4096x4096x4096".to_string(),
-            }),
+            _ => Err(Error::invalid(
+                format!("`{name}` is no size"),
+                "write one to three numbers, such as 4096, 32768x8192 or 4096x4096x4096",
+            )),
         }
     }
 
@@ -101,7 +101,7 @@ impl Size {
     }
 
     fn other<T>(self, wanted: &str) -> Result<T> {
-        Err(Error::Invalid { what: format!("a size of {self} for this topic"), fix: format!("give {wanted}") })
+        Err(Error::invalid(format!("a size of {self} for this topic"), format!("give {wanted}")))
     }
 }
 

@@ -579,10 +579,10 @@ impl Array {
     }
 
     fn other(&self, wanted: &str) -> Error {
-        Error::Invalid {
-            what: format!("an array of {wanted} is needed here, and this is {self:?}"),
-            fix: "look at the topic's `inputs` and `outputs`: they give the arrays in the order of `call`".to_string(),
-        }
+        Error::invalid(
+            format!("an array of {wanted} is needed here, and this is {self:?}"),
+            "look at the topic's `inputs` and `outputs`: they give the arrays in the order of `call`",
+        )
     }
 }
 

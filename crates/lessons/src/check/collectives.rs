@@ -1,8 +1,8 @@
 //! Checks of the lesson about many GPUs: an all-reduce of the reader's own, its time on paper, and a training that goes wrong.
 
 use super::Verdict;
-use super::on_paper::{number, within};
-use super::verdict::{self, Check, asking, timed, told, wrong};
+use super::on_paper::{diagnosed, number, within};
+use super::verdict::{Check, asking, timed, told, wrong};
 use gpulab::error::{Error, Result};
 use gpulab::measurement::figures;
 use gpulab_ranks::{Collectives, Failure, FailureCause, Log, Op, Rank, World};
@@ -331,15 +331,12 @@ pub fn parallel_report(ranks: usize, steps: usize, examples: Examples) -> Result
     Ok(ParallelReport { ranks, examples, off, losses: (0..steps).map(loss).collect(), sent })
 }
 
+gpulab::show_as_text!(ParallelReport);
+
 impl ParallelReport {
     /// Whether these weights are the right ones within rounding.
     fn fits(off: f32) -> bool {
         off < 1e-5
-    }
-
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
     }
 }
 
@@ -368,18 +365,6 @@ impl fmt::Display for ParallelReport {
 
 /// Checks a diagnosis: what the hidden training does wrong, and how many ranks of a world of 64 do it.
 pub fn diagnose_parallel(diagnosis: Option<(ParallelFault, f64)>) -> Verdict {
-    let Some((fault, count)) = diagnosis else {
-        return verdict::verdict("diagnose_parallel", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for reports that differ in one thing: ranks, steps, whose examples. From which step on, and on which ranks, are weights off?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_parallel", || against(fault));
-    if !innocent.passed() {
-        return innocent;
-    }
     let right = (0..ASKED).filter(|rank| rank % 3 == 2).count() as f64;
     let slips = [
         (ASKED as f64, "all of them suffer. Which ones behave differently from rank 0?"),
@@ -390,7 +375,8 @@ pub fn diagnose_parallel(diagnosis: Option<(ParallelFault, f64)>) -> Verdict {
         (ASKED as f64 / 2.0, "half of them? Compare worlds of 3, 4, 5 and 6"),
     ];
     let start = "in a world of 6, which ranks are off by another figure than rank 0? Go on with that rule";
-    number("diagnose_parallel", Some(count), right..=right, &slips, start)
+    let none = "ask for reports that differ in one thing: ranks, steps, whose examples. From which step on, and on which ranks, are weights off?";
+    diagnosed("diagnose_parallel", diagnosis, none, against, right..=right, &slips, start)
 }
 
 /// What speaks for an innocent suspect.
@@ -434,11 +420,8 @@ fn against(named: ParallelFault) -> Check {
 }
 
 /// The hidden source, once the diagnosis is right.
-pub fn revealed_parallel(diagnosis: Option<(ParallelFault, f64)>) -> String {
-    match diagnose_parallel(diagnosis).passed() {
-        true => SOURCE.to_string(),
-        false => "The source shows itself when the diagnosis is right.".to_string(),
-    }
+pub fn revealed_parallel(diagnosis: Option<(ParallelFault, f64)>) -> &'static str {
+    diagnose_parallel(diagnosis).reveals(SOURCE)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Debugging case of lesson 21: a training loop whose memory grows. The loop is `gpulab_nn::memory::growing`; this is its diagnosis.
 
 use super::Verdict;
-use super::on_paper::number;
-use super::verdict::{self, Check, ask, told, wrong};
+use super::on_paper::diagnosed;
+use super::verdict::{Check, ask, told, wrong};
 use gpulab::error::Result;
 use gpulab::error::bytes;
 
@@ -34,18 +34,6 @@ pub fn diagnose_growth(
     parameters: u64,
     run: fn(batch: usize, steps: usize, warm_up: usize) -> Result<Vec<u64>>,
 ) -> Verdict {
-    let Some((named, gb)) = diagnosis else {
-        return verdict::verdict("diagnose_growth", || {
-            wrong(
-                "there is no diagnosis yet",
-                "vary one number of the loop at a time: the batch, then the warm-up. When does it grow, and by how many bytes per parameter?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_growth", || against(named, parameters, run));
-    if !innocent.passed() {
-        return innocent;
-    }
     let right = 8.0 * ASKED / 1e9;
     let slips = [
         (right / 2.0, "that is one number of 4 bytes per parameter: how many did you measure?"),
@@ -56,7 +44,16 @@ pub fn diagnose_growth(
     ];
     let start =
         "divide the growth of one step that you measured by the parameters of that network: how many bytes each?";
-    number("diagnose_growth", Some(gb), right * 0.99..=right * 1.01, &slips, start)
+    let none = "vary one number of the loop at a time: the batch, then the warm-up. When does it grow, and by how many bytes per parameter?";
+    diagnosed(
+        "diagnose_growth",
+        diagnosis,
+        none,
+        |named| against(named, parameters, run),
+        right * 0.99..=right * 1.01,
+        &slips,
+        start,
+    )
 }
 
 /// The evidence that speaks for an innocent suspect.

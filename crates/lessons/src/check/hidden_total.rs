@@ -145,22 +145,16 @@ fn against(named: Excess, c: &Counters, alone: &Counters) -> verdict::Check {
 }
 
 /// The hidden source, once the diagnosis is right.
-pub fn revealed_total(diagnosis: Option<(Excess, f64)>) -> String {
-    match diagnose_total(diagnosis).passed() {
-        true => SOURCE.to_string(),
-        false => "The source shows itself when the diagnosis is right.".to_string(),
-    }
+pub fn revealed_total(diagnosis: Option<(Excess, f64)>) -> &'static str {
+    diagnose_total(diagnosis).reveals(SOURCE)
 }
+
+gpulab::show_as_text!(TotalReport);
 
 impl TotalReport {
     /// How many times each element is asked for, on average.
     fn reads(&self) -> f64 {
         (self.counters.global_load_sectors * 32) as f64 / (self.n * 4) as f64
-    }
-
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Debugging case of lesson 02: a training loop that leaves the GPU idle. Its source stays hidden until its profile has been read.
 
 use super::Verdict;
-use super::on_paper::number;
-use super::verdict::{self, Check, told, wrong};
+use super::on_paper::diagnosed;
+use super::verdict::{Check, told};
 use crate::practice::{PracticeKernel, PracticeQueue};
 use gpulab::error::{Error, Result};
 use gpulab::measurement::Span;
@@ -95,10 +95,10 @@ pub fn idle_report(kernel_us: f64, steps: usize) -> Result<IdleReport> {
 /// As [`idle_report`].
 pub fn idle_spans(kernel_us: f64, steps: usize) -> Result<Vec<Span>> {
     if !((1..=1000).contains(&steps) && kernel_us > 0.0 && kernel_us <= 1e4) {
-        return Err(Error::Invalid {
-            what: format!("{steps} steps, kernels of {kernel_us} µs"),
-            fix: "ask for 1 to 1000 steps, and for kernels of up to 10000 µs".to_string(),
-        });
+        return Err(Error::invalid(
+            format!("{steps} steps, kernels of {kernel_us} µs"),
+            "ask for 1 to 1000 steps, and for kernels of up to 10000 µs",
+        ));
     }
     let mut queue = PracticeQueue::new();
     train(&mut queue, PracticeKernel::of_us(kernel_us), steps)?;
@@ -108,18 +108,6 @@ pub fn idle_spans(kernel_us: f64, steps: usize) -> Result<Vec<Span>> {
 /// Checks a diagnosis of the hidden loop: why the GPU is idle between steps, and, that repaired and nothing else, from which
 /// time of a kernel on (in µs, without the noise) the GPU would have no gap once it has begun.
 pub fn diagnose_idle(diagnosis: Option<(Idle, f64)>) -> Verdict {
-    let Some((named, us)) = diagnosis else {
-        return verdict::verdict("diagnose_idle", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for reports that differ in one thing: the kernels' time, then the steps. What grows with it, and what stays?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_idle", || against(named));
-    if !innocent.passed() {
-        return innocent;
-    }
     // The host's part of a step is 20 µs and eight launches of 4 µs.
     let host = PREPARE_US + 4.0 * KERNELS as f64;
     let right = host / KERNELS as f64;
@@ -135,7 +123,8 @@ pub fn diagnose_idle(diagnosis: Option<(Idle, f64)>) -> Verdict {
     ];
     let start = "with nothing to wait for, the host prepares and launches, step after step. How long is one of its steps, and how long \
                  must one of the GPU's be, so that it never runs out of work?";
-    number("diagnose_idle", Some(us), right * 0.99..=right * 1.01, &slips, start)
+    let none = "ask for reports that differ in one thing: the kernels' time, then the steps. What grows with it, and what stays?";
+    diagnosed("diagnose_idle", diagnosis, none, against, right * 0.99..=right * 1.01, &slips, start)
 }
 
 /// The evidence that speaks for an innocent suspect.
@@ -188,18 +177,15 @@ fn against(named: Idle) -> Check {
 pub fn revealed_idle(diagnosis: Option<(Idle, f64)>) -> &'static str {
     let source = include_str!("idle.rs");
     let hidden = source.split("// begin\n").nth(1).and_then(|rest| rest.split("// end").next()).unwrap_or(source);
-    if diagnose_idle(diagnosis).passed() { hidden } else { "The source shows itself when the diagnosis is right." }
+    diagnose_idle(diagnosis).reveals(hidden)
 }
+
+gpulab::show_as_text!(IdleReport);
 
 impl IdleReport {
     /// µs of the host in all calls of that name.
     fn of(&self, name: &str) -> f64 {
         self.calls.iter().filter(|call| call.0 == name).map(|call| call.2).sum()
-    }
-
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::verdict::{Check, none_wrong, wrong};
 use gpulab::gpu::Buffer;
-use gpulab::inspect::{AccessKind, Inspection, Space};
+use gpulab::inspect::{Access, AccessKind, Inspection, Space};
+use gpulab::launch::Element;
 
 /// A check that few lanes did the work: `least` is the mean of active lanes that a kernel of this kind has, far above what
 /// one thread alone reaches.
@@ -27,10 +28,25 @@ pub(super) fn warp_shares(seen: &Inspection, most: usize) -> Check {
     none_wrong((count > most).then_some(what), "which warps of the launch have nothing to do?")
 }
 
-/// A check that an input holds what was put there, to the bit.
-pub(super) fn unchanged(name: &str, buffer: &Buffer<f32>, before: &[f32]) -> Check {
+/// A check that the watched warp loads its part from global memory: between `least` and `most` times.
+pub(super) fn loads_shared(seen: &Inspection, least: usize, most: usize) -> Check {
+    let load = |access: &&Access| access.space == Space::Global && access.kind == AccessKind::Load;
+    let loads = seen.accesses.iter().filter(load).count();
+    let ([block, ..], warp) = seen.watched;
+    if loads < least {
+        let what =
+            format!("it is right; but warp {warp} of block {block} loads {loads} times, and {least} would be its part");
+        return wrong(what, "who does the work of that warp, and how long does that take?");
+    }
+    let what =
+        format!("it is right; but warp {warp} of block {block} loads {loads} times; a fair part is at most {most}");
+    none_wrong((loads > most).then_some(what), "which warps of the launch have nothing to do meanwhile?")
+}
+
+/// A check that an input holds what was put there.
+pub(super) fn unchanged<T: Element + PartialEq>(name: &str, buffer: &Buffer<T>, before: &[T]) -> Check {
     let after = buffer.to_host()?;
-    let at = after.iter().zip(before).position(|(after, before)| after.to_bits() != before.to_bits());
+    let at = after.iter().zip(before).position(|(after, before)| after != before);
     let what = at.map(|at| format!("element {at} of the input `{name}` is no longer what it was before the launch"));
     none_wrong(what, "the caller may need its inputs again: write to the outputs alone")
 }

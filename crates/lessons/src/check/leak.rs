@@ -1,8 +1,8 @@
 //! Debugging case of lesson 30: causal weights that let the future through. Their source stays hidden until they have been looked at.
 
 use super::Verdict;
-use super::on_paper::number;
-use super::verdict::{self, Check, told, wrong};
+use super::on_paper::diagnosed;
+use super::verdict::{Check, told};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::launch::LaunchConfig;
@@ -49,10 +49,10 @@ pub enum Leak {
 /// [`Error::Invalid`] for no or more than 64 tokens, [`Error::LengthMismatch`] for other than `tokens` × `tokens` scores.
 pub fn leaking_weights(scores: &[f32], tokens: usize) -> Result<Vec<f32>> {
     if !(1..=MOST).contains(&tokens) || scores.len() != tokens * tokens {
-        return Err(Error::Invalid {
-            what: format!("{} scores for {tokens} tokens", scores.len()),
-            fix: format!("give tokens × tokens scores, of 1 to {MOST} tokens"),
-        });
+        return Err(Error::invalid(
+            format!("{} scores for {tokens} tokens", scores.len()),
+            format!("give tokens × tokens scores, of 1 to {MOST} tokens"),
+        ));
     }
     let gpu = Gpu::simulated()?;
     let (s, mut p) = (gpu.to_device(scores)?, gpu.poison::<f32>(scores.len())?);
@@ -64,18 +64,6 @@ pub fn leaking_weights(scores: &[f32], tokens: usize) -> Result<Vec<f32>> {
 /// Checks a diagnosis: what is wrong, and what the weights of query 23 of 100 tokens (counted from 0) add up to when all scores are
 /// the same.
 pub fn diagnose_leak(diagnosis: Option<(Leak, f64)>) -> Verdict {
-    let Some((named, sum)) = diagnosis else {
-        return verdict::verdict("diagnose_leak", || {
-            wrong(
-                "there is no diagnosis yet",
-                "give it scores of which you know the weights, and change one score at a time. Which weights change that should not?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_leak", || against(named));
-    if !innocent.passed() {
-        return innocent;
-    }
     let (seen, all) = ASKED;
     let right = seen / all;
     let slips = [
@@ -86,7 +74,8 @@ pub fn diagnose_leak(diagnosis: Option<(Leak, f64)>) -> Verdict {
         (1.0 / all, "that is one weight; how many of them are there?"),
     ];
     let start = "each weight is a share of a sum: how many equal terms does this kernel's sum have, and how many weights are left in the row?";
-    number("diagnose_leak", Some(sum), right * 0.995..=right * 1.005, &slips, start)
+    let none = "give it scores of which you know the weights, and change one score at a time. Which weights change that should not?";
+    diagnosed("diagnose_leak", diagnosis, none, against, right * 0.995..=right * 1.005, &slips, start)
 }
 
 /// Scores that are 0, but for some.
@@ -145,7 +134,7 @@ fn against(named: Leak) -> Check {
 
 /// The hidden source, once the diagnosis is right.
 pub fn revealed_leak(diagnosis: Option<(Leak, f64)>) -> &'static str {
-    if diagnose_leak(diagnosis).passed() { SOURCE } else { "The source shows itself when the diagnosis is right." }
+    diagnose_leak(diagnosis).reveals(SOURCE)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! until its mistake is named.
 
 use super::Verdict;
-use super::on_paper::number;
-use super::verdict::{self, Check, ask, timed, told, wrong};
+use super::on_paper::{diagnosed, number};
+use super::verdict::{Check, ask, timed, told, wrong};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::measurement::figures;
@@ -260,12 +260,12 @@ pub fn adapter_report(rank: usize, alpha: f64, steps: usize) -> Result<AdapterRe
         || !(f64::MIN_POSITIVE..=MOST_ALPHA).contains(&alpha)
         || !(1..=MOST_STEPS).contains(&steps)
     {
-        return Err(Error::Invalid {
-            what: format!("rank {rank}, alpha {alpha}, {steps} steps"),
-            fix: format!(
+        return Err(Error::invalid(
+            format!("rank {rank}, alpha {alpha}, {steps} steps"),
+            format!(
                 "ask for a rank of 1 to {SIDE}, an alpha up to {MOST_ALPHA} and 1 to {MOST_STEPS} steps; the rest can be worked out"
             ),
-        });
+        ));
     }
     let scale = alpha / rank as f64;
     Ok(AdapterReport { rank, alpha, steps: trained(rank, scale * scale, steps) })
@@ -318,18 +318,6 @@ impl AdapterReport {
 /// Checks a diagnosis: what is wrong, and how many times as large as it should be is what an adapter of rank 8 and alpha 32 adds, with the
 /// same A and B.
 pub fn diagnose_adapter(diagnosis: Option<(AdapterFault, f64)>) -> Verdict {
-    let Some((fault, times)) = diagnosis else {
-        return verdict::verdict("diagnose_adapter", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for reports that differ in one thing. Before the first step A and the weight are the same in all of them: how should the first gradient of B change with alpha?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_adapter", || against(fault));
-    if !innocent.passed() {
-        return innocent;
-    }
     let right = ASKED.1 / ASKED.0;
     let slips = [
         (right * right, "that is the factor that is applied; how many times the right one is it?"),
@@ -339,7 +327,8 @@ pub fn diagnose_adapter(diagnosis: Option<(AdapterFault, f64)>) -> Verdict {
         (2.0, "that is how the reports with alpha = 2 · rank differ; here alpha is larger"),
     ];
     let start = "write down the factor in front of B · A as it should be, and as it is, for alpha 32 and rank 8";
-    number("diagnose_adapter", Some(times), right * 0.999..=right * 1.001, &slips, start)
+    let none = "ask for reports that differ in one thing. Before the first step A and the weight are the same in all of them: how should the first gradient of B change with alpha?";
+    diagnosed("diagnose_adapter", diagnosis, none, against, right * 0.999..=right * 1.001, &slips, start)
 }
 
 /// What speaks for an innocent suspect.
@@ -375,11 +364,8 @@ fn against(named: AdapterFault) -> Check {
 }
 
 /// The hidden layer's own line, for who has found its mistake.
-pub fn revealed_adapter(diagnosis: Option<(AdapterFault, f64)>) -> String {
-    match diagnose_adapter(diagnosis).passed() {
-        true => SOURCE.to_string(),
-        false => "The source is shown here when the diagnosis is right.".to_string(),
-    }
+pub fn revealed_adapter(diagnosis: Option<(AdapterFault, f64)>) -> &'static str {
+    diagnose_adapter(diagnosis).reveals(SOURCE)
 }
 
 #[cfg(test)]

@@ -410,11 +410,8 @@ fn against(named: SlowFault, seen: &Seen) -> Check {
 }
 
 /// The hidden source, once the diagnosis is right.
-pub fn revealed_slow(diagnosis: Option<(SlowFault, f64)>) -> String {
-    match diagnose_slow(diagnosis).passed() {
-        true => SOURCE.to_string(),
-        false => "The source shows itself when the diagnosis is right.".to_string(),
-    }
+pub fn revealed_slow(diagnosis: Option<(SlowFault, f64)>) -> &'static str {
+    diagnose_slow(diagnosis).reveals(SOURCE)
 }
 
 #[cfg(test)]

@@ -20,6 +20,24 @@ pub(super) fn number(
     verdict(exercise, || part("", answer, right, slips, start).map(|_| ()))
 }
 
+/// A diagnosis: what is named as the cause, and a number as [`number`] asks for it. `none` is the hint where there is no diagnosis
+/// yet; `against` ends the check with what speaks for an innocent suspect.
+pub(super) fn diagnosed<F>(
+    exercise: &str,
+    diagnosis: Option<(F, f64)>,
+    none: &'static str,
+    against: impl FnOnce(F) -> Check,
+    right: RangeInclusive<f64>,
+    slips: &[Slip],
+    start: &'static str,
+) -> Verdict {
+    verdict(exercise, || {
+        let Some((named, answer)) = diagnosis else { return wrong("there is no diagnosis yet", none) };
+        against(named)?;
+        part("", Some(answer), right, slips, start).map(|_| ())
+    })
+}
+
 /// One number of several, with its name; what was given.
 pub(super) fn part(
     name: &str,

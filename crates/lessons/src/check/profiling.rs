@@ -2,13 +2,14 @@
 //! shows it. Then one of them is written anew, from a blank page.
 
 use super::Verdict;
+use super::judged::loads_shared;
 use super::kernels;
 use super::verdict::{Check, none_wrong, verdict, wrong};
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Kernel};
-use gpulab::inspect::{AccessKind, Inspection, Space};
+use gpulab::inspect::Inspection;
 use gpulab::launch::LaunchConfig;
 use gpulab::measurement::Measurement;
 use gpulab::warpsim::{Counters, Kind};
@@ -223,15 +224,12 @@ pub struct Evidence {
     versions: Vec<(&'static str, Counters)>,
 }
 
+gpulab::show_as_text!(Evidence);
+
 impl Evidence {
     /// The counters of the hidden kernel.
     pub fn hidden(&self) -> &Counters {
         &self.versions[0].1
-    }
-
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
     }
 }
 
@@ -326,7 +324,7 @@ pub fn write_bins(source: &str) -> Verdict {
                 return wrong(what, "16 counts and 4 blocks: how often must a block tell the others what it has?");
             }
             let part = WHOLE / 32 / (BLOCKS * BLOCK / 32) as usize;
-            shares(&run.seen, part / 4, 4 * part)?;
+            loads_shared(&run.seen, part / 4, 4 * part)?;
             let what = format!(
                 "it is right; but its loads touch {} sectors, and the elements lie in {}",
                 c.global_load_sectors,
@@ -390,21 +388,6 @@ fn spoilt<T: gpulab::launch::Element + PartialEq>(
 ) -> Result<Option<String>> {
     let at = buffer.to_host()?.iter().zip(before).position(|(after, before)| after != before);
     Ok(at.map(|at| format!("element {at} of the input `{name}` is no longer what it was before the launch")))
-}
-
-/// A check that the watched warp loads its part: between `least` and `most` times.
-fn shares(seen: &Inspection, least: usize, most: usize) -> Check {
-    let load = |access: &&gpulab::inspect::Access| access.space == Space::Global && access.kind == AccessKind::Load;
-    let loads = seen.accesses.iter().filter(load).count();
-    let ([block, ..], warp) = seen.watched;
-    if loads < least {
-        let what =
-            format!("it is right; but warp {warp} of block {block} loads {loads} times, and {least} would be its part");
-        return wrong(what, "who does the work of that warp, and how long does that take?");
-    }
-    let what =
-        format!("it is right; but warp {warp} of block {block} loads {loads} times; a fair part is at most {most}");
-    none_wrong((loads > most).then_some(what), "which warps of the launch have nothing to do meanwhile?")
 }
 
 /// Why the evidence speaks against a cause that was named.

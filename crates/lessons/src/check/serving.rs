@@ -2,8 +2,8 @@
 //! known which texts.
 
 use super::Verdict;
-use super::on_paper::number;
-use super::verdict::{self, Check, told, wrong};
+use super::on_paper::diagnosed;
+use super::verdict::{Check, told};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::launch::LaunchConfig;
@@ -77,12 +77,10 @@ pub struct ServedText {
 pub fn served_text(earlier: usize, tokens: usize, neighbour: usize) -> Result<ServedText> {
     let fits = |tokens: usize| (1..=CAPACITY).contains(&tokens);
     if earlier > CAPACITY || !fits(tokens) || !fits(neighbour) {
-        return Err(Error::Invalid {
-            what: format!("texts of {earlier}, {tokens} and {neighbour} tokens"),
-            fix: format!(
-                "ask for texts of 1 to {CAPACITY} tokens; the earlier one may have 0, so that the slot is new"
-            ),
-        });
+        return Err(Error::invalid(
+            format!("texts of {earlier}, {tokens} and {neighbour} tokens"),
+            format!("ask for texts of 1 to {CAPACITY} tokens; the earlier one may have 0, so that the slot is new"),
+        ));
     }
     let gpu = Gpu::simulated()?;
     let kernel = gpu.compile(SOURCE)?.kernel("decode")?;
@@ -107,18 +105,6 @@ pub fn served_text(earlier: usize, tokens: usize, neighbour: usize) -> Result<Se
 /// Checks a diagnosis: what is wrong, and how many percent of the attention of a text of 300 tokens go to keys that are not its own
 /// where the slot had a text of 1,200 tokens before, and all keys are alike.
 pub fn diagnose_serving(diagnosis: Option<(Serving, f64)>) -> Verdict {
-    let Some((named, percent)) = diagnosis else {
-        return verdict::verdict("diagnose_serving", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for texts that differ in one length at a time. On which of the three does the result depend, and from where on?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_serving", || against(named));
-    if !innocent.passed() {
-        return innocent;
-    }
     let (earlier, own) = ASKED;
     let right = 100.0 * (earlier - own) / earlier;
     let slips = [
@@ -129,7 +115,8 @@ pub fn diagnose_serving(diagnosis: Option<(Serving, f64)>) -> Verdict {
         (100.0 * earlier / own, "a share is not above 100 %"),
     ];
     let start = "draw the slot: its first 1,200 places after the earlier text, and after 300 tokens of the new one. Which of them are attended to?";
-    number("diagnose_serving", Some(percent), right * 0.995..=right * 1.005, &slips, start)
+    let none = "ask for texts that differ in one length at a time. On which of the three does the result depend, and from where on?";
+    diagnosed("diagnose_serving", diagnosis, none, against, right * 0.995..=right * 1.005, &slips, start)
 }
 
 /// The evidence that speaks for an innocent suspect.
@@ -168,7 +155,7 @@ fn against(named: Serving) -> Check {
 
 /// The hidden source, once the diagnosis is right.
 pub fn revealed_serving(diagnosis: Option<(Serving, f64)>) -> &'static str {
-    if diagnose_serving(diagnosis).passed() { SOURCE } else { "The source shows itself when the diagnosis is right." }
+    diagnose_serving(diagnosis).reveals(SOURCE)
 }
 
 impl ServedText {

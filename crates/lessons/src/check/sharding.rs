@@ -1,7 +1,7 @@
 //! Checks of the lesson about sharding: a step with sharded state, two questions on paper, and a checkpoint that comes back wrong.
 
 use super::Verdict;
-use super::on_paper::{number, part};
+use super::on_paper::{diagnosed, number, part};
 use super::verdict::{self, Check, asking, timed, told, wrong};
 use gpulab::error::{Error, Result};
 use gpulab::measurement::figures;
@@ -352,14 +352,11 @@ pub fn checkpoint_report(saved_by: usize, loaded_by: usize) -> Result<Checkpoint
     })
 }
 
+gpulab::show_as_text!(CheckpointReport);
+
 impl CheckpointReport {
     fn all_right(&self) -> bool {
         self.weights_right.iter().chain(&self.momentum_right).all(|(right, of)| right == of)
-    }
-
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
     }
 }
 
@@ -398,18 +395,6 @@ fn misplaced(ranks: usize) -> usize {
 
 /// Checks a diagnosis: what is wrong with the hidden checkpoint, and how many parts of 64 are put at another place.
 pub fn diagnose_checkpoint(diagnosis: Option<(CheckpointFault, f64)>) -> Verdict {
-    let Some((fault, count)) = diagnosis else {
-        return verdict::verdict("diagnose_checkpoint", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for reports that differ in one thing. From how many old ranks on is something wrong, and does the number of new ranks matter?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_checkpoint", || against(fault));
-    if !innocent.passed() {
-        return innocent;
-    }
     let right = misplaced(ASKED) as f64;
     let slips = [
         (ASKED as f64, "all of them? In the reports some parts are right"),
@@ -419,7 +404,8 @@ pub fn diagnose_checkpoint(diagnosis: Option<(CheckpointFault, f64)>) -> Verdict
         (misplaced(13) as f64, "that is with 13 parts"),
     ];
     let start = "in which order were the 11 parts put together? Go on with that rule, and let a loop count";
-    number("diagnose_checkpoint", Some(count), right..=right, &slips, start)
+    let none = "ask for reports that differ in one thing. From how many old ranks on is something wrong, and does the number of new ranks matter?";
+    diagnosed("diagnose_checkpoint", diagnosis, none, against, right..=right, &slips, start)
 }
 
 /// What speaks for an innocent suspect.
@@ -464,11 +450,8 @@ fn against(named: CheckpointFault) -> Check {
 }
 
 /// The hidden source, once the diagnosis is right.
-pub fn revealed_checkpoint(diagnosis: Option<(CheckpointFault, f64)>) -> String {
-    match diagnose_checkpoint(diagnosis).passed() {
-        true => SOURCE.to_string(),
-        false => "The source shows itself when the diagnosis is right.".to_string(),
-    }
+pub fn revealed_checkpoint(diagnosis: Option<(CheckpointFault, f64)>) -> &'static str {
+    diagnose_checkpoint(diagnosis).reveals(SOURCE)
 }
 
 #[cfg(test)]

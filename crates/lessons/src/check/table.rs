@@ -2,12 +2,13 @@
 //! warp asks of memory.
 
 use super::Verdict;
+use super::judged::{loads_shared, unchanged};
 use super::kernels;
 use super::verdict::{Check, none_wrong, verdict, wrong};
 use gpulab::cpu;
 use gpulab::error::Error;
-use gpulab::gpu::{Buffer, Gpu, Kernel};
-use gpulab::inspect::{AccessKind, Inspection};
+use gpulab::gpu::{Gpu, Kernel};
+use gpulab::inspect::AccessKind;
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
@@ -80,30 +81,9 @@ fn one_by_one(gpu: &Gpu, kernel: &Kernel) -> Check {
                         the listing of `keep` above begins so";
             return wrong(what, hint);
         }
-        shares(&seen, n / 1024, n / 16)?;
+        loads_shared(&seen, n / 1024, n / 16)?;
     }
     unchanged("cents", &cents, &before)
-}
-
-/// A check that the watched warp reads its part of the rows: between `least` and `most` loads.
-fn shares(seen: &Inspection, least: usize, most: usize) -> Check {
-    let loads = seen.accesses.iter().filter(|access| access.kind == AccessKind::Load && access.sectors > 0).count();
-    let ([block, ..], warp) = seen.watched;
-    if loads < least {
-        let what =
-            format!("it is right; but warp {warp} of block {block} loads {loads} times, and {least} would be its part");
-        return wrong(what, "who does the work of that warp, and how long does that take?");
-    }
-    let what =
-        format!("it is right; but warp {warp} of block {block} loads {loads} times; a fair part is at most {most}");
-    none_wrong((loads > most).then_some(what), "which warps of the launch have nothing to do meanwhile?")
-}
-
-/// A check that an input holds what was put there.
-fn unchanged(name: &str, buffer: &Buffer<u32>, before: &[u32]) -> Check {
-    let at = buffer.to_host()?.iter().zip(before).position(|(after, before)| after != before);
-    let what = at.map(|at| format!("element {at} of the input `{name}` is no longer what it was before the launch"));
-    none_wrong(what, "the caller may need its columns again: write to the results alone")
 }
 
 /// Checks a kernel `group(const unsigned *zone, const unsigned *cents, unsigned long long *sums, unsigned *rides, int n)` that adds
@@ -179,7 +159,7 @@ fn economical(gpu: &Gpu, kernel: &Kernel, n: usize, block: u32, warp: u32) -> Ch
     }
     // Two columns, of which a part of a row's load serves four rides.
     let part = n / 32 / (BLOCKS * BLOCK / 32) as usize;
-    shares(&seen, part / 4, 8 * part)?;
+    loads_shared(&seen, part / 4, 8 * part)?;
     let bytes = 32 * seen.counters.global_load_sectors;
     let what = format!("it is right; but it loads {bytes} bytes, where the two columns have {}", 8 * n);
     none_wrong(

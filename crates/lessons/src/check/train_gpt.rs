@@ -2,8 +2,8 @@
 
 use super::Verdict;
 use super::kernels::{self, first_is, left, scattered, shared_out, unchanged};
-use super::on_paper::number;
-use super::verdict::{self, Check, ask, none_told, told, wrong};
+use super::on_paper::{diagnosed, number};
+use super::verdict::{Check, ask, none_told, told};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel};
@@ -257,18 +257,6 @@ const ASKED: [f64; 3] = [768.0, 1024.0, 256.0];
 /// 1024 never get a gradient when it is trained so, on pieces of 256. `loss` is that of the hidden run's model: for pieces of so many bytes whose first
 /// one is at that position of its context of 64.
 pub fn diagnose_long_text(diagnosis: Option<(TrainFault, f64)>, loss: impl Fn(usize, usize) -> Result<f64>) -> Verdict {
-    let Some((named, count)) = diagnosis else {
-        return verdict::verdict("diagnose_long_text", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for losses that differ in one thing: the length with the same first position, then the position with the same length",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_long_text", || against(named, &loss));
-    if !innocent.passed() {
-        return innocent;
-    }
     let [width, context, piece] = ASKED;
     let right = (context - piece) * width;
     let slips = [
@@ -279,7 +267,8 @@ pub fn diagnose_long_text(diagnosis: Option<(TrainFault, f64)>, loss: impl Fn(us
         (12.0 * right, "there is one table of positions, and no further one in the blocks"),
     ];
     let start = "which rows of which table does a piece of 256 tokens read, when it always begins at position 0?";
-    number("diagnose_long_text", Some(count), right..=right, &slips, start)
+    let none = "ask for losses that differ in one thing: the length with the same first position, then the position with the same length";
+    diagnosed("diagnose_long_text", diagnosis, none, |named| against(named, &loss), right..=right, &slips, start)
 }
 
 /// The evidence that speaks for an innocent suspect.

@@ -199,6 +199,11 @@ impl Verdict {
         self.wrong.is_none()
     }
 
+    /// The hidden source, once the diagnosis is right.
+    pub(super) fn reveals<'a>(&self, source: &'a str) -> &'a str {
+        if self.passed() { source } else { "The source shows itself when the diagnosis is right." }
+    }
+
     /// What the mistake means: write it behind the check, `check::axpy(AXPY).hint()`. Behind a hint it gives the next one,
     /// nearer to the solution.
     pub fn hint(self) -> Hint {

@@ -162,7 +162,7 @@ fn weights() -> Result<Weights> {
 
 /// Holds the logits at the last position of the context against the partner's in f64.
 fn check(engine: &mut Engine, caches: &[u16], partner: Option<&Partner>) -> Result<f64> {
-    let wrong = |what: String| Error::Invalid { what, fix: "see crates/kernels/engine/".to_string() };
+    let wrong = |what: String| Error::invalid(what, "see crates/kernels/engine/");
     engine.begin(&[TOKEN], CONTEXT - 1, Some(caches), (0.0, 0))?;
     engine.step()?;
     let given = engine.logits()?;

@@ -30,8 +30,7 @@ impl Partner {
         let bytes: Vec<u8> = caches.iter().flat_map(|bits| bits.to_le_bytes()).collect();
         let problem = |error: std::io::Error| unexpected(&error.to_string());
         std::fs::write(folder.join("cache.bin"), bytes).map_err(problem)?;
-        let answer: serde_json::Value =
-            serde_json::from_str(&ask("ready")?).map_err(|error| unexpected(&error.to_string()))?;
+        let answer: serde_json::Value = ask("ready")?;
         let list = |name: &str| answer[name].as_array().cloned().unwrap_or_default();
         let exact = std::fs::read(folder.join("exact.bin")).map_err(problem)?;
         Ok(Partner {
@@ -50,7 +49,6 @@ impl Partner {
 
     /// One sample of the one with that number.
     pub fn sample(&mut self, at: usize) -> Result<f64> {
-        let answer = ask(&format!("go {at}"))?;
-        answer.trim().parse().map_err(|_| unexpected(&answer))
+        ask(&format!("go {at}"))
     }
 }

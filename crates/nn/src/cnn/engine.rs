@@ -6,7 +6,7 @@
 use super::backend::{NotFinite, STEADY, TrainingBackend, too_large};
 use super::{Checkpoint, Epoch, Parameters, Precision, TrainConfig, TrainingState, order};
 use crate::data::Images;
-use gpulab::error::{Error, Result, bytes};
+use gpulab::error::{Error, Result, bytes, same_length};
 use gpulab::gpu::{Buffer, Gpu, Graph, Kernel};
 use gpulab::launch::LaunchConfig;
 use gpulab_kernels::ladder::operator;
@@ -96,11 +96,6 @@ impl CnnEngine {
         engine.workspace.pack(&engine.kernels)?;
         engine.images.set_order(&order(engine.state.seed, engine.state.epoch, engine.images.count))?;
         Ok(engine)
-    }
-
-    /// What it was made with.
-    pub fn settings(&self) -> &EngineSettings {
-        &self.settings
     }
 
     /// Where the training stands, as of the last [`CnnEngine::collect`].
@@ -573,13 +568,7 @@ impl DeviceImages {
     /// Copies them: 784 bytes per image, a label from 0 to 9 each.
     pub fn new(gpu: &Gpu, pixels: &[u8], labels: &[u8]) -> Result<DeviceImages> {
         let count = labels.len();
-        if pixels.len() != count * 784 || count == 0 {
-            return Err(Error::LengthMismatch {
-                what: "the images' pixels (784 for each label)".to_string(),
-                expected: count.max(1) * 784,
-                given: pixels.len(),
-            });
-        }
+        same_length("the images' pixels (784 for each label)", count.max(1) * 784, pixels.len())?;
         if let Some(at) = labels.iter().position(|&label| label > 9) {
             return Err(Error::invalid(format!("image {at} has the label {}", labels[at]), "give labels from 0 to 9"));
         }

@@ -19,17 +19,6 @@ pub enum Kernels {
 }
 
 impl Kernels {
-    /// `own` or `candle`.
-    ///
-    /// # Errors
-    /// [`gpulab::Error::Invalid`] names the ones there are.
-    pub fn from_name(name: &str) -> Result<Kernels> {
-        let all = [Kernels::Own, Kernels::Candle];
-        all.into_iter()
-            .find(|kernels| kernels.name() == name)
-            .ok_or_else(|| Error::invalid(format!("there are no kernels `{name}`"), "name own or candle"))
-    }
-
     /// `own`, `candle`.
     pub fn name(self) -> &'static str {
         match self {
@@ -270,19 +259,6 @@ pub enum Precision {
 impl Precision {
     /// All of them, in the order in which the kernels of [`super::CnnEngine`] number them.
     pub const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::Bf16, Precision::F16];
-
-    /// `f32`, `tf32`, `bf16` or `f16`.
-    ///
-    /// # Errors
-    /// [`gpulab::Error::Invalid`] names the ones there are.
-    pub fn from_name(name: &str) -> Result<Precision> {
-        Precision::ALL.into_iter().find(|precision| precision.name() == name).ok_or_else(|| {
-            Error::invalid(
-                format!("`{name}` is no dtype that the network is trained in"),
-                "name f32, tf32, bf16 or f16",
-            )
-        })
-    }
 
     /// `f32`, `tf32`, `bf16`, `f16`.
     pub fn name(self) -> &'static str {

@@ -58,11 +58,8 @@ impl LanguageModel {
     /// # Errors
     /// As [`Gpt::prefill`] (a prompt that does not fit into the context) and [`Sampler::new`].
     pub fn write(&self, prompt: &str, new: usize, sampling: Sampling) -> Result<Generated> {
-        let mut printed = Printed::default();
-        printed.push(prompt);
-        let all = self.generate(&[prompt], new, sampling, &mut |_, token| printed.token(&self.tokenizer, token))?;
-        printed.finish(&self.tokenizer);
-        Ok(all.into_iter().next().expect("one prompt, one text"))
+        let ends: Vec<u32> = self.tokenizer.end().into_iter().collect();
+        write(&self.gpt, (&self.tokenizer, &ends), prompt, (new, sampling))
     }
 
     /// Goes on from several prompts at once. `tell` hears of each token as it comes, with the number of its text.
@@ -76,12 +73,8 @@ impl LanguageModel {
         sampling: Sampling,
         tell: &mut dyn FnMut(usize, u32),
     ) -> Result<Vec<Generated>> {
-        let prompts = prompts.iter().map(|prompt| self.tokenizer.encode(prompt)).collect::<Result<Vec<_>>>()?;
-        Sampler::new(sampling, 0)?;
         let ends: Vec<u32> = self.tokenizer.end().into_iter().collect();
-        let start = Instant::now();
-        let read = self.gpt.prefill(&prompts, new)?;
-        go_on(&self.gpt, read, start, (new, sampling), (&self.tokenizer, &ends), tell)
+        generate(&self.gpt, (&self.tokenizer, &ends), prompts, (new, sampling), tell)
     }
 }
 
@@ -147,17 +140,34 @@ impl CausalModel for Gpt {
     }
 }
 
-/// Goes on from prompts that were read (since `start`) into a cache. A text is over at one of `ends`. `tell` hears of each token as it
-/// comes, with the number of its text.
-pub(crate) fn go_on(
+/// Goes on from one prompt, and prints the text line by line as it comes, the prompt first.
+pub(crate) fn write(
     model: &dyn CausalModel,
-    (mut cache, mut logits): (KvCache, Tensor),
-    mut start: Instant,
-    (new, sampling): (usize, Sampling),
     (tokenizer, ends): (&Tokenizer, &[u32]),
+    prompt: &str,
+    plan: (usize, Sampling),
+) -> Result<Generated> {
+    let mut printed = Printed::default();
+    printed.push(prompt);
+    let all = generate(model, (tokenizer, ends), &[prompt], plan, &mut |_, token| printed.token(tokenizer, token))?;
+    printed.finish(tokenizer);
+    Ok(all.into_iter().next().expect("one prompt, one text"))
+}
+
+/// Goes on from several prompts at once. A text is over at one of `ends`. `tell` hears of each token as it comes, with the number of
+/// its text.
+pub(crate) fn generate(
+    model: &dyn CausalModel,
+    (tokenizer, ends): (&Tokenizer, &[u32]),
+    prompts: &[&str],
+    (new, sampling): (usize, Sampling),
     tell: &mut dyn FnMut(usize, u32),
 ) -> Result<Vec<Generated>> {
-    let texts = cache.texts();
+    let prompts = prompts.iter().map(|prompt| tokenizer.encode(prompt)).collect::<Result<Vec<_>>>()?;
+    let texts = prompts.len();
+    Sampler::new(sampling, 0)?;
+    let mut start = Instant::now();
+    let (mut cache, mut logits) = model.prefill(&prompts, new)?;
     let mut samplers = (0..texts).map(|text| Sampler::new(sampling, text)).collect::<Result<Vec<_>>>()?;
     let mut all = vec![Vec::new(); texts];
     let mut over = vec![false; texts];

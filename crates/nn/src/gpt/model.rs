@@ -7,7 +7,7 @@ use crate::operator::product;
 use crate::paged::{PagedCache, rows};
 use candle_core::{D, DType, Device, Tensor, Var};
 use gpulab::cpu;
-use gpulab::error::{Error, Result, bytes};
+use gpulab::error::{Error, Result, bytes, same_length};
 use gpulab_kernels::engine::TextPart;
 use std::sync::OnceLock;
 
@@ -429,13 +429,7 @@ impl KvCache {
 
     /// Refuses a step that is not of one token for each text, or has no room.
     pub(crate) fn room_for(&self, tokens: &[u32]) -> Result<()> {
-        if tokens.len() != self.texts() {
-            return Err(Error::LengthMismatch {
-                what: "tokens of a step".to_string(),
-                expected: self.texts(),
-                given: tokens.len(),
-            });
-        }
+        same_length("tokens of a step", self.texts(), tokens.len())?;
         if self.len() == self.capacity() {
             return Err(Error::invalid(
                 format!("the cache is full: its capacity is {} tokens", self.capacity()),

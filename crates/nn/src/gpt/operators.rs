@@ -5,7 +5,7 @@ use crate::operator::{Memory, Operator, Pass, before_forward, given, lent, produ
 use candle_core::op::ReduceOp;
 use candle_core::{Layout, Shape, Tensor};
 use gpulab::cpu::AttentionShape;
-use gpulab::error::{Error, Result};
+use gpulab::error::{Error, Result, same_length};
 use gpulab::gpu::{Buffer, Gpu};
 use gpulab_kernels::gpt_step::{GptOperators, GptShape};
 use gpulab_kernels::topics::{BackwardInputs, FlashBackward};
@@ -90,13 +90,8 @@ impl CandleOperators {
 
     fn linear_with(&self, x: &Tensor, weight: &Tensor, bias: &Tensor, gelu: Option<Kept<Tensor>>) -> Result<Tensor> {
         let ((_, inputs), (outputs, expected)) = (x.dims2()?, weight.dims2()?);
-        for (what, expected, given) in
-            [("inputs of a linear layer", expected, inputs), ("its bias", outputs, bias.elem_count())]
-        {
-            if expected != given {
-                return Err(Error::LengthMismatch { what: what.to_string(), expected, given });
-            }
-        }
+        same_length("inputs of a linear layer", expected, inputs)?;
+        same_length("its bias", outputs, bias.elem_count())?;
         let linear = Linear { kernels: self.kernels.clone(), gelu };
         Ok(x.contiguous()?.apply_op3(&weight.contiguous()?, &bias.contiguous()?, Operator(linear))?)
     }
@@ -147,10 +142,7 @@ impl CandleOperators {
 /// Rows, and a table of rows as wide.
 fn matrices(x: &Tensor, table: &Tensor) -> Result<()> {
     let ((_, given), (_, expected)) = (x.dims2()?, table.dims2()?);
-    match given == expected {
-        true => Ok(()),
-        false => Err(Error::LengthMismatch { what: "rows of a cross-entropy".to_string(), expected, given }),
-    }
+    same_length("rows of a cross-entropy", expected, given)
 }
 
 /// What a forward pass leaves for the backward pass.

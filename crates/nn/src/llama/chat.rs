@@ -1,7 +1,7 @@
 //! A model that answers: the weights, the tokenizer and the template of one GGUF file, and a conversation with it.
 
 use super::{ChatMessage, ChatTemplate, GgufFile, Llama, WeightDtype, tokenizer};
-use crate::gpt::generate::{Printed, go_on};
+use crate::gpt::generate::{self, Printed};
 use crate::gpt::{CausalModel, Generated, KvCache, Sampler, Sampling, Text, Tokenizer};
 use candle_core::Device;
 use gpulab::error::{Error, Result};
@@ -70,21 +70,12 @@ impl ChatModel {
         Ok((tokenizer, ends, template))
     }
 
-    /// The tokens after which a text is over.
-    pub fn ends(&self) -> &[u32] {
-        &self.ends
-    }
-
     /// Goes on from the prompt, without a template, by at most `new` tokens, and prints the text line by line as it comes.
     ///
     /// # Errors
     /// [`Error::Invalid`] when the prompt is empty or does not fit into the context; as [`Sampler::new`].
     pub fn write(&self, prompt: &str, new: usize, sampling: Sampling) -> Result<Generated> {
-        let mut printed = Printed::default();
-        printed.push(prompt);
-        let all = self.generate(&[prompt], new, sampling, &mut |_, token| printed.token(&self.tokenizer, token))?;
-        printed.finish(&self.tokenizer);
-        Ok(all.into_iter().next().expect("one prompt, one text"))
+        generate::write(&self.llama, (&self.tokenizer, &self.ends), prompt, (new, sampling))
     }
 
     /// Goes on from several prompts at once, the shorter ones filled up on the left. `tell` hears of each token as it comes, with the
@@ -99,11 +90,7 @@ impl ChatModel {
         sampling: Sampling,
         tell: &mut dyn FnMut(usize, u32),
     ) -> Result<Vec<Generated>> {
-        let prompts = prompts.iter().map(|prompt| self.tokenizer.encode(prompt)).collect::<Result<Vec<_>>>()?;
-        Sampler::new(sampling, 0)?;
-        let start = Instant::now();
-        let read = self.llama.prefill(&prompts, new)?;
-        go_on(&self.llama, read, start, (new, sampling), (&self.tokenizer, &self.ends), tell)
+        generate::generate(&self.llama, (&self.tokenizer, &self.ends), prompts, (new, sampling), tell)
     }
 
     /// Begins a conversation of at most `capacity` tokens, with what the model should keep to.

@@ -133,11 +133,6 @@ impl TunedLlama {
         &self.training
     }
 
-    /// How frozen matrices are kept.
-    pub fn base(&self) -> Base {
-        self.base
-    }
-
     /// Where it computes.
     pub fn device(&self) -> &Device {
         self.embedding.device()

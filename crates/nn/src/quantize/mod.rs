@@ -13,7 +13,6 @@ mod integer;
 mod matrix;
 mod minifloat;
 mod nf4;
-mod pack;
 mod whole;
 
 pub use awq::awq;
@@ -24,7 +23,6 @@ pub use integer::IntGrid;
 pub use matrix::{Rounded, Share, WeightMatrix};
 pub use minifloat::MiniFloat;
 pub use nf4::{NF4, Nf4Matrix, nf4_decode, nf4_encode};
-pub use pack::{pack_int4, unpack_int4};
 pub use whole::{MatrixError, Method, QuantizedLlama, quantize, token_ms};
 
 use candle_core::quantized::GgmlDType;

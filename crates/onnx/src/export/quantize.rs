@@ -73,11 +73,6 @@ impl ValueRange {
         let high = *numbers.select_nth_unstable_by(last - out, f32::total_cmp).1;
         ValueRange { low: low.min(0.0), high: high.max(0.0) }
     }
-
-    /// The smallest range that holds both.
-    pub fn with(self, other: ValueRange) -> ValueRange {
-        ValueRange { low: self.low.min(other.low), high: self.high.max(other.high) }
-    }
 }
 
 impl QuantParams {

@@ -59,52 +59,6 @@ pub mod attribute_proto {
         SparseTensors = 12,
         TypeProtos = 14,
     }
-    impl AttributeType {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Undefined => "UNDEFINED",
-                Self::Float => "FLOAT",
-                Self::Int => "INT",
-                Self::String => "STRING",
-                Self::Tensor => "TENSOR",
-                Self::Graph => "GRAPH",
-                Self::SparseTensor => "SPARSE_TENSOR",
-                Self::TypeProto => "TYPE_PROTO",
-                Self::Floats => "FLOATS",
-                Self::Ints => "INTS",
-                Self::Strings => "STRINGS",
-                Self::Tensors => "TENSORS",
-                Self::Graphs => "GRAPHS",
-                Self::SparseTensors => "SPARSE_TENSORS",
-                Self::TypeProtos => "TYPE_PROTOS",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "UNDEFINED" => Some(Self::Undefined),
-                "FLOAT" => Some(Self::Float),
-                "INT" => Some(Self::Int),
-                "STRING" => Some(Self::String),
-                "TENSOR" => Some(Self::Tensor),
-                "GRAPH" => Some(Self::Graph),
-                "SPARSE_TENSOR" => Some(Self::SparseTensor),
-                "TYPE_PROTO" => Some(Self::TypeProto),
-                "FLOATS" => Some(Self::Floats),
-                "INTS" => Some(Self::Ints),
-                "STRINGS" => Some(Self::Strings),
-                "TENSORS" => Some(Self::Tensors),
-                "GRAPHS" => Some(Self::Graphs),
-                "SPARSE_TENSORS" => Some(Self::SparseTensors),
-                "TYPE_PROTOS" => Some(Self::TypeProtos),
-                _ => None,
-            }
-        }
-    }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ValueInfoProto {
@@ -350,105 +304,11 @@ pub mod tensor_proto {
         Float6e2m3 = 27,
         Float6e3m2 = 28,
     }
-    impl DataType {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Undefined => "UNDEFINED",
-                Self::Float => "FLOAT",
-                Self::Uint8 => "UINT8",
-                Self::Int8 => "INT8",
-                Self::Uint16 => "UINT16",
-                Self::Int16 => "INT16",
-                Self::Int32 => "INT32",
-                Self::Int64 => "INT64",
-                Self::String => "STRING",
-                Self::Bool => "BOOL",
-                Self::Float16 => "FLOAT16",
-                Self::Double => "DOUBLE",
-                Self::Uint32 => "UINT32",
-                Self::Uint64 => "UINT64",
-                Self::Complex64 => "COMPLEX64",
-                Self::Complex128 => "COMPLEX128",
-                Self::Bfloat16 => "BFLOAT16",
-                Self::Float8e4m3fn => "FLOAT8E4M3FN",
-                Self::Float8e4m3fnuz => "FLOAT8E4M3FNUZ",
-                Self::Float8e5m2 => "FLOAT8E5M2",
-                Self::Float8e5m2fnuz => "FLOAT8E5M2FNUZ",
-                Self::Uint4 => "UINT4",
-                Self::Int4 => "INT4",
-                Self::Float4e2m1 => "FLOAT4E2M1",
-                Self::Float8e8m0 => "FLOAT8E8M0",
-                Self::Uint2 => "UINT2",
-                Self::Int2 => "INT2",
-                Self::Float6e2m3 => "FLOAT6E2M3",
-                Self::Float6e3m2 => "FLOAT6E3M2",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "UNDEFINED" => Some(Self::Undefined),
-                "FLOAT" => Some(Self::Float),
-                "UINT8" => Some(Self::Uint8),
-                "INT8" => Some(Self::Int8),
-                "UINT16" => Some(Self::Uint16),
-                "INT16" => Some(Self::Int16),
-                "INT32" => Some(Self::Int32),
-                "INT64" => Some(Self::Int64),
-                "STRING" => Some(Self::String),
-                "BOOL" => Some(Self::Bool),
-                "FLOAT16" => Some(Self::Float16),
-                "DOUBLE" => Some(Self::Double),
-                "UINT32" => Some(Self::Uint32),
-                "UINT64" => Some(Self::Uint64),
-                "COMPLEX64" => Some(Self::Complex64),
-                "COMPLEX128" => Some(Self::Complex128),
-                "BFLOAT16" => Some(Self::Bfloat16),
-                "FLOAT8E4M3FN" => Some(Self::Float8e4m3fn),
-                "FLOAT8E4M3FNUZ" => Some(Self::Float8e4m3fnuz),
-                "FLOAT8E5M2" => Some(Self::Float8e5m2),
-                "FLOAT8E5M2FNUZ" => Some(Self::Float8e5m2fnuz),
-                "UINT4" => Some(Self::Uint4),
-                "INT4" => Some(Self::Int4),
-                "FLOAT4E2M1" => Some(Self::Float4e2m1),
-                "FLOAT8E8M0" => Some(Self::Float8e8m0),
-                "UINT2" => Some(Self::Uint2),
-                "INT2" => Some(Self::Int2),
-                "FLOAT6E2M3" => Some(Self::Float6e2m3),
-                "FLOAT6E3M2" => Some(Self::Float6e3m2),
-                _ => None,
-            }
-        }
-    }
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
     #[repr(i32)]
     pub enum DataLocation {
         Default = 0,
         External = 1,
-    }
-    impl DataLocation {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Default => "DEFAULT",
-                Self::External => "EXTERNAL",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "DEFAULT" => Some(Self::Default),
-                "EXTERNAL" => Some(Self::External),
-                _ => None,
-            }
-        }
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -601,75 +461,9 @@ pub enum Version {
     IrVersion20251106 = 13,
     IrVersion = 14,
 }
-impl Version {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::StartVersion => "_START_VERSION",
-            Self::IrVersion20171010 => "IR_VERSION_2017_10_10",
-            Self::IrVersion20171030 => "IR_VERSION_2017_10_30",
-            Self::IrVersion2017113 => "IR_VERSION_2017_11_3",
-            Self::IrVersion2019122 => "IR_VERSION_2019_1_22",
-            Self::IrVersion2019318 => "IR_VERSION_2019_3_18",
-            Self::IrVersion2019919 => "IR_VERSION_2019_9_19",
-            Self::IrVersion202058 => "IR_VERSION_2020_5_8",
-            Self::IrVersion2021730 => "IR_VERSION_2021_7_30",
-            Self::IrVersion202355 => "IR_VERSION_2023_5_5",
-            Self::IrVersion2024325 => "IR_VERSION_2024_3_25",
-            Self::IrVersion20250512 => "IR_VERSION_2025_05_12",
-            Self::IrVersion20250826 => "IR_VERSION_2025_08_26",
-            Self::IrVersion20251106 => "IR_VERSION_2025_11_06",
-            Self::IrVersion => "IR_VERSION",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "_START_VERSION" => Some(Self::StartVersion),
-            "IR_VERSION_2017_10_10" => Some(Self::IrVersion20171010),
-            "IR_VERSION_2017_10_30" => Some(Self::IrVersion20171030),
-            "IR_VERSION_2017_11_3" => Some(Self::IrVersion2017113),
-            "IR_VERSION_2019_1_22" => Some(Self::IrVersion2019122),
-            "IR_VERSION_2019_3_18" => Some(Self::IrVersion2019318),
-            "IR_VERSION_2019_9_19" => Some(Self::IrVersion2019919),
-            "IR_VERSION_2020_5_8" => Some(Self::IrVersion202058),
-            "IR_VERSION_2021_7_30" => Some(Self::IrVersion2021730),
-            "IR_VERSION_2023_5_5" => Some(Self::IrVersion202355),
-            "IR_VERSION_2024_3_25" => Some(Self::IrVersion2024325),
-            "IR_VERSION_2025_05_12" => Some(Self::IrVersion20250512),
-            "IR_VERSION_2025_08_26" => Some(Self::IrVersion20250826),
-            "IR_VERSION_2025_11_06" => Some(Self::IrVersion20251106),
-            "IR_VERSION" => Some(Self::IrVersion),
-            _ => None,
-        }
-    }
-}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum OperatorStatus {
     Experimental = 0,
     Stable = 1,
-}
-impl OperatorStatus {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Experimental => "EXPERIMENTAL",
-            Self::Stable => "STABLE",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "EXPERIMENTAL" => Some(Self::Experimental),
-            "STABLE" => Some(Self::Stable),
-            _ => None,
-        }
-    }
 }

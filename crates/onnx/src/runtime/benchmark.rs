@@ -660,11 +660,6 @@ impl Benchmark {
         }
         lines
     }
-
-    /// A chart over the batch size.
-    pub fn chart(&self, what: BenchmarkChart) -> SizeChart {
-        benchmark_chart(&self.rows(), what)
-    }
 }
 
 /// The same chart of rows that were measured before.

@@ -5,7 +5,7 @@ use super::library;
 use super::library::{BRING_IT, clear_log, not_opened, said};
 use super::provider::{CacheUse, EngineCache, ExecutionProvider};
 use crate::export::{Dim, ValueInfo};
-use gpulab::error::{Error, Result};
+use gpulab::error::{Error, Result, same_length};
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::GraphOptimizationLevel;
 use ort::session::{IoBinding, Session, SessionInputValue};
@@ -490,11 +490,8 @@ impl OnnxTensor {
     /// When the shape asks for another number of elements.
     pub fn new(shape: &[usize], data: impl Into<OnnxData>) -> Result<OnnxTensor> {
         let data = data.into();
-        let expected = shape.iter().product();
-        match data.len() == expected {
-            true => Ok(OnnxTensor { shape: shape.to_vec(), data }),
-            false => Err(Error::LengthMismatch { what: format!("a tensor {shape:?}"), expected, given: data.len() }),
-        }
+        same_length(format!("a tensor {shape:?}"), shape.iter().product(), data.len())?;
+        Ok(OnnxTensor { shape: shape.to_vec(), data })
     }
 
     /// The numbers of an f32 tensor.

@@ -32,6 +32,8 @@ pub struct NodeProfile {
     pub nodes: Vec<NodeTime>,
 }
 
+gpulab::show_as_text!(NodeProfile);
+
 impl NodeProfile {
     /// Opens the file with `with_profiling`, runs it `calls` times on these inputs, and reads the file that
     /// `end_profiling` names. Profiled calls take longer than others: compare nodes with nodes, and take times of whole
@@ -114,11 +116,6 @@ impl NodeProfile {
             Measurement::new(&label, backend, batch, "time of a node", "µs", node.us).dtype(dtype)
         };
         self.nodes.iter().map(row).collect()
-    }
-
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
     }
 }
 

@@ -224,7 +224,7 @@ fn a_benchmark_times_those_whose_outputs_agree_and_names_the_others() {
     }
     // A cell keeps the last of several outputs: both tables are one.
     assert_eq!(benchmark.report().html().matches("<table").count(), 2);
-    assert!(benchmark.chart(BenchmarkChart::Throughput).draw().svg().contains("examples a second"));
+    assert!(benchmark_chart(&benchmark.rows(), BenchmarkChart::Throughput).draw().svg().contains("examples a second"));
     benchmark.entries.push(BenchmarkEntry::of(Told(right.iter().map(|value| value + 1.0).collect())));
     let text = wrong(benchmark.run(&[2]));
     assert!(text.contains("at batch 2 the outputs of told lie"), "{text}");

@@ -502,15 +502,16 @@ impl Loaded {
             }
         }
         let last = said.into_iter().rev().find(|text| text.starts_with('/'));
-        Err(Error::Unsupported {
-            what: format!(
+        Err(Error::unsupported(
+            format!(
                 "cuDNN, NVIDIA's library of convolutions, was not loaded ({})",
-                last.unwrap_or_else(|| "no libcudnn in the project, in a CUDA toolkit, or known to the loader".to_string())
+                last.unwrap_or_else(
+                    || "no libcudnn in the project, in a CUDA toolkit, or known to the loader".to_string()
+                )
             ),
-            fix: "run `.venv/bin/python -m pip install nvidia-cudnn-cu13` (for a driver of CUDA 12: `nvidia-cudnn-cu12`) in the \
-                  project's folder, and this cell again; without it, see the recorded run"
-                .to_string(),
-        })
+            "run `.venv/bin/python -m pip install nvidia-cudnn-cu13` (for a driver of CUDA 12: `nvidia-cudnn-cu12`) in the \
+                  project's folder, and this cell again; without it, see the recorded run",
+        ))
     }
 
     /// The function of that name.

@@ -2,8 +2,8 @@
 //! stays hidden until the counters have been read.
 
 use crate::check::Verdict;
-use crate::check::on_paper::number;
-use crate::check::verdict::{self, Check, told, wrong};
+use crate::check::on_paper::diagnosed;
+use crate::check::verdict::{Check, told};
 use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel, TensorMap};
@@ -78,10 +78,10 @@ pub struct TrafficReport {
 /// [`Error::Invalid`] for no or more than 512 tokens; those of [`Gpu::compile`] and of a launch.
 pub fn traffic_report(tokens: usize, causal: bool) -> Result<TrafficReport> {
     if !(1..=MOST).contains(&tokens) {
-        return Err(Error::Invalid {
-            what: format!("{tokens} tokens"),
-            fix: format!("ask for 1 to {MOST}; what longer texts need can be worked out"),
-        });
+        return Err(Error::invalid(
+            format!("{tokens} tokens"),
+            format!("ask for 1 to {MOST}; what longer texts need can be worked out"),
+        ));
     }
     let gpu = Gpu::simulated()?;
     let rung = ladder::rung(RUNG)?;
@@ -141,18 +141,6 @@ fn exact(o: &[u16], inputs: &[Vec<u16>; 3], shape: AttentionShape, causal: bool)
 /// Checks a diagnosis of the hidden kernel: what it does too much of, and how many percent more tiles of keys than needed
 /// all its blocks fetch for one head of 2,048 tokens under a causal mask.
 pub fn diagnose_traffic(diagnosis: Option<(Traffic, f64)>) -> Verdict {
-    let Some((named, percent)) = diagnosis else {
-        return verdict::verdict("diagnose_traffic", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for reports that differ in one thing. At which numbers of tokens do the counts make a step?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_traffic", || against(named));
-    if !innocent.passed() {
-        return innocent;
-    }
     let blocks = 2048.0 / TILE as f64;
     let needed = blocks * (blocks + 1.0) / 2.0;
     let right = 100.0 * blocks / needed;
@@ -164,7 +152,8 @@ pub fn diagnose_traffic(diagnosis: Option<(Traffic, f64)>) -> Verdict {
     ];
     let start = "how many tiles of 128 keys does the block need that answers the first 128 queries, and the next one? Add them up, \
                  and what the fault adds to each";
-    number("diagnose_traffic", Some(percent), right * 0.99..=right * 1.01, &slips, start)
+    let none = "ask for reports that differ in one thing. At which numbers of tokens do the counts make a step?";
+    diagnosed("diagnose_traffic", diagnosis, none, against, right * 0.99..=right * 1.01, &slips, start)
 }
 
 /// The evidence that speaks for an innocent suspect.
@@ -215,18 +204,11 @@ fn against(named: Traffic) -> Check {
 
 /// The hidden line beside the course's, once the diagnosis is right.
 pub fn revealed_traffic(diagnosis: Option<(Traffic, f64)>) -> String {
-    match diagnose_traffic(diagnosis).passed() {
-        true => format!("flash_attention/07_warp_specialised.cu, where\n-   {RIGHT}\n+   {FAULT}"),
-        false => "The source shows itself when the diagnosis is right.".to_string(),
-    }
+    let source = format!("flash_attention/07_warp_specialised.cu, where\n-   {RIGHT}\n+   {FAULT}");
+    diagnose_traffic(diagnosis).reveals(&source).to_string()
 }
 
-impl TrafficReport {
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
-    }
-}
+gpulab::show_as_text!(TrafficReport);
 
 impl fmt::Display for TrafficReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -229,10 +229,10 @@ impl RingSuspect {
     /// [`Error::Invalid`] for no tile or step, and for more than 3 and 32; [`Error::Compile`].
     pub fn report(self, tiles: usize, steps: usize) -> Result<RingReport> {
         if !(1..=MOST.0).contains(&tiles) || !(1..=MOST.1).contains(&steps) {
-            return Err(Error::Invalid {
-                what: format!("{tiles} tiles and {steps} steps"),
-                fix: format!("ask for 1 to {} tiles and 1 to {} steps", MOST.0, MOST.1),
-            });
+            return Err(Error::invalid(
+                format!("{tiles} tiles and {steps} steps"),
+                format!("ask for 1 to {} tiles and 1 to {} steps", MOST.0, MOST.1),
+            ));
         }
         let (gpu, rung) = (Gpu::simulated()?, ladder::rung(RUNG)?);
         let (m, n, k) = (WIDE / 2, tiles * WIDE, steps * STEP);
@@ -298,15 +298,12 @@ fn hidden() -> Result<Source> {
     Ok(source)
 }
 
+gpulab::show_as_text!(RingReport);
+
 impl RingReport {
     /// Whether all tiles are as they should be.
     pub fn right(&self) -> bool {
         self.stopped.is_none() && self.wrong.iter().all(|&wrong| wrong == 0)
-    }
-
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
     }
 }
 

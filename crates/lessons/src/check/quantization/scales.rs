@@ -3,8 +3,8 @@
 
 use super::packed;
 use crate::check::Verdict;
-use crate::check::on_paper::number;
-use crate::check::verdict::{self, Check, wrong};
+use crate::check::on_paper::diagnosed;
+use crate::check::verdict::{Check, wrong};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
@@ -82,10 +82,10 @@ pub struct ScaleReport {
 /// [`Error::Invalid`] for none, or more than 8 of either; those of [`Gpu::compile`].
 pub fn scale_report(rows: usize, groups: usize, scales: Variation, codes: Variation) -> Result<ScaleReport> {
     if !(1..=MOST).contains(&rows) || !(1..=MOST).contains(&groups) {
-        return Err(Error::Invalid {
-            what: format!("{rows} rows of {groups} groups"),
-            fix: format!("ask for 1 to {MOST} of each; what larger matrices give can be worked out"),
-        });
+        return Err(Error::invalid(
+            format!("{rows} rows of {groups} groups"),
+            format!("ask for 1 to {MOST} of each; what larger matrices give can be worked out"),
+        ));
     }
     let columns = groups * GROUP;
     let of = |pattern, row, at: usize| match pattern {
@@ -119,18 +119,6 @@ pub fn scale_report(rows: usize, groups: usize, scales: Variation, codes: Variat
 
 /// Checks a diagnosis: what is wrong, and how many groups of a matrix of 33 rows with 9 groups each meet their own scale.
 pub fn diagnose_scales(diagnosis: Option<(ScaleFault, f64)>) -> Verdict {
-    let Some((fault, count)) = diagnosis else {
-        return verdict::verdict("diagnose_scales", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for reports that differ in one thing: rows, groups, scales, codes. Which of them must not be the same for a row to be wrong?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_scales", || against(fault));
-    if !innocent.passed() {
-        return innocent;
-    }
     let (rows, groups) = ASKED;
     let own = (0..rows * groups).filter(|at| at % groups * rows + at / groups == *at).count() as f64;
     let all = (rows * groups) as f64;
@@ -142,7 +130,8 @@ pub fn diagnose_scales(diagnosis: Option<(ScaleFault, f64)>) -> Verdict {
         (1.0, "the first group does. Which scale is taken for the last one of the last row?"),
     ];
     let start = "write down the place of the scale that is taken, and of the one that belongs there, for row r and group g: when are they equal?";
-    number("diagnose_scales", Some(count), own..=own, &slips, start)
+    let none = "ask for reports that differ in one thing: rows, groups, scales, codes. Which of them must not be the same for a row to be wrong?";
+    diagnosed("diagnose_scales", diagnosis, none, against, own..=own, &slips, start)
 }
 
 /// What speaks for an innocent suspect.
@@ -181,21 +170,15 @@ fn against(named: ScaleFault) -> Check {
 }
 
 /// The hidden source, once the diagnosis is right.
-pub fn revealed_scales(diagnosis: Option<(ScaleFault, f64)>) -> String {
-    match diagnose_scales(diagnosis).passed() {
-        true => SOURCE.to_string(),
-        false => "The source shows itself when the diagnosis is right.".to_string(),
-    }
+pub fn revealed_scales(diagnosis: Option<(ScaleFault, f64)>) -> &'static str {
+    diagnose_scales(diagnosis).reveals(SOURCE)
 }
+
+gpulab::show_as_text!(ScaleReport);
 
 impl ScaleReport {
     fn fits((y, right): &(f32, f64)) -> bool {
         (f64::from(*y) - right).abs() <= 1e-5 * right.abs().max(1.0)
-    }
-
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
     }
 }
 

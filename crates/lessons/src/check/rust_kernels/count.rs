@@ -101,10 +101,10 @@ pub fn count_report_checked(n: usize, every: usize, blocks: u32) -> Result<Count
 
 fn report(source: Source, n: usize, every: usize, blocks: u32) -> Result<CountReport> {
     if n == 0 || n > MOST || every == 0 || blocks == 0 || blocks > 1024 {
-        return Err(Error::Invalid {
-            what: format!("{n} elements, every {every}-th of them the key, {blocks} blocks"),
-            fix: format!("ask for 1 to {MOST} elements, every first or more of them, 1 to 1024 blocks"),
-        });
+        return Err(Error::invalid(
+            format!("{n} elements, every {every}-th of them the key, {blocks} blocks"),
+            format!("ask for 1 to {MOST} elements, every first or more of them, 1 to 1024 blocks"),
+        ));
     }
     let gpu = Gpu::simulated()?;
     let kernel = gpu.compile(source)?.kernel("count")?;
@@ -211,19 +211,11 @@ fn against(named: CountFault) -> Check {
 }
 
 /// The hidden source, once the diagnosis is right.
-pub fn revealed_count(diagnosis: Option<(CountFault, f64)>) -> String {
-    match diagnose_count(diagnosis).passed() {
-        true => SOURCE.to_string(),
-        false => "The source shows itself when the diagnosis is right.".to_string(),
-    }
+pub fn revealed_count(diagnosis: Option<(CountFault, f64)>) -> &'static str {
+    diagnose_count(diagnosis).reveals(SOURCE)
 }
 
-impl CountReport {
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
-    }
-}
+gpulab::show_as_text!(CountReport);
 
 impl fmt::Display for CountReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

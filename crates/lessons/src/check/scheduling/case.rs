@@ -2,8 +2,8 @@
 
 use super::hidden::{BLOCK, Cache, Text};
 use crate::check::Verdict;
-use crate::check::on_paper::{number, within};
-use crate::check::verdict::{self, Check, told, wrong};
+use crate::check::on_paper::{diagnosed, within};
+use crate::check::verdict::{Check, told};
 use gpulab::error::{Error, Result};
 use std::collections::VecDeque;
 use std::fmt;
@@ -164,15 +164,12 @@ pub fn server_trace(load: ServerLoad) -> Result<ServerTrace> {
     Ok(trace)
 }
 
+gpulab::show_as_text!(ServerTrace);
+
 impl ServerTrace {
     /// Blocks that are free at the end.
     pub fn free(&self) -> usize {
         self.lines.last().map_or(0, |line| line.free)
-    }
-
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
     }
 }
 
@@ -206,18 +203,6 @@ impl fmt::Display for ServerTrace {
 /// Checks a diagnosis: what the hidden server does wrong, and after about how many requests all of its 1,024 blocks are lost where prompts
 /// have 100 tokens and answers each length from 1 to 64 equally often.
 pub fn diagnose_server(diagnosis: Option<(ServerFault, f64)>) -> Verdict {
-    let Some((fault, requests)) = diagnosis else {
-        return verdict::verdict("diagnose_server", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for traces that differ in one thing. In a server that works, how many blocks are free when all requests are over? Of which requests is that not so?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_server", || against(fault));
-    if !innocent.passed() {
-        return innocent;
-    }
     let (blocks, lengths) = ASKED;
     let (size, right) = (BLOCK as f64, blocks * BLOCK as f64);
     let slips = [
@@ -229,7 +214,8 @@ pub fn diagnose_server(diagnosis: Option<(ServerFault, f64)>) -> Verdict {
         (2.0 * right, "try all 64 lengths once, and count the blocks that are missing"),
     ];
     let start = "how many of the 64 lengths lose a block, and how many blocks does each of them lose?";
-    number("diagnose_server", Some(requests), within(right, 0.02), &slips, start)
+    let none = "ask for traces that differ in one thing. In a server that works, how many blocks are free when all requests are over? Of which requests is that not so?";
+    diagnosed("diagnose_server", diagnosis, none, against, within(right, 0.02), &slips, start)
 }
 
 /// What speaks for an innocent suspect.
@@ -280,7 +266,7 @@ fn against(named: ServerFault) -> Check {
 
 /// The hidden source, once the diagnosis is right.
 pub fn revealed_server(diagnosis: Option<(ServerFault, f64)>) -> &'static str {
-    if diagnose_server(diagnosis).passed() { SOURCE } else { "The source shows itself when the diagnosis is right." }
+    diagnose_server(diagnosis).reveals(SOURCE)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! named.
 
 use crate::check::Verdict;
-use crate::check::on_paper::number;
-use crate::check::verdict::{self, Check, wrong};
+use crate::check::on_paper::diagnosed;
+use crate::check::verdict::{Check, wrong};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::launch::LaunchConfig;
@@ -65,13 +65,13 @@ pub struct SparseReport {
 /// [`Error::Invalid`] for more than 12 rows, or more than 40 entries in one; those of [`Gpu::compile`].
 pub fn sparse_report(lengths: &[usize]) -> Result<SparseReport> {
     if lengths.is_empty() || lengths.len() > MOST.0 || lengths.iter().any(|length| *length > MOST.1) {
-        return Err(Error::Invalid {
-            what: format!("rows of {lengths:?} entries"),
-            fix: format!(
+        return Err(Error::invalid(
+            format!("rows of {lengths:?} entries"),
+            format!(
                 "ask for 1 to {} rows of up to {} entries; what larger matrices give can be worked out",
                 MOST.0, MOST.1
             ),
-        });
+        ));
     }
     report_with(lengths, |_| 1.0, false)
 }
@@ -101,18 +101,6 @@ fn report_with(lengths: &[usize], x: fn(usize) -> f32, descending: bool) -> Resu
 
 /// Checks a diagnosis: what is wrong, and how many rows of a matrix of 100 rows with 5 entries each are right.
 pub fn diagnose_sparse(diagnosis: Option<(SparseFault, f64)>) -> Verdict {
-    let Some((fault, count)) = diagnosis else {
-        return verdict::verdict("diagnose_sparse", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for reports that differ in one thing. Does a wrong row become right when the row before it is longer or shorter?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_sparse", || against(fault));
-    if !innocent.passed() {
-        return innocent;
-    }
     let (rows, length) = ASKED;
     let right = |share: usize| (0..rows).filter(|row| row * length % share + length <= share).count() as f64;
     let slips = [
@@ -124,7 +112,8 @@ pub fn diagnose_sparse(diagnosis: Option<(SparseFault, f64)>) -> Verdict {
     ];
     let start =
         "how long is a share? Row r begins at entry 5 · r: for which r is its last entry in the share of its first?";
-    number("diagnose_sparse", Some(count), right(SHARE)..=right(SHARE), &slips, start)
+    let none = "ask for reports that differ in one thing. Does a wrong row become right when the row before it is longer or shorter?";
+    diagnosed("diagnose_sparse", diagnosis, none, against, right(SHARE)..=right(SHARE), &slips, start)
 }
 
 /// What speaks for an innocent suspect.
@@ -163,19 +152,11 @@ fn against(named: SparseFault) -> Check {
 }
 
 /// The hidden source, once the diagnosis is right.
-pub fn revealed_sparse(diagnosis: Option<(SparseFault, f64)>) -> String {
-    match diagnose_sparse(diagnosis).passed() {
-        true => SOURCE.to_string(),
-        false => "The source shows itself when the diagnosis is right.".to_string(),
-    }
+pub fn revealed_sparse(diagnosis: Option<(SparseFault, f64)>) -> &'static str {
+    diagnose_sparse(diagnosis).reveals(SOURCE)
 }
 
-impl SparseReport {
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
-    }
-}
+gpulab::show_as_text!(SparseReport);
 
 impl fmt::Display for SparseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,8 +3,8 @@
 
 use super::reference;
 use crate::check::Verdict;
-use crate::check::on_paper::{number, within};
-use crate::check::verdict::{self, Check, wrong};
+use crate::check::on_paper::{diagnosed, within};
+use crate::check::verdict::{Check, wrong};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::launch::LaunchConfig;
@@ -66,7 +66,7 @@ pub struct PlacesReport {
 /// [`Error::Invalid`] for more columns, for a group of four with more than two numbers that are not 0, and for numbers that are
 /// not finite; those of [`Gpu::compile`].
 pub fn places_report(row: &[f32]) -> Result<PlacesReport> {
-    let refused = |what: String, fix: &str| Err(Error::Invalid { what, fix: fix.to_string() });
+    let refused = |what: String, fix: &str| Err(Error::invalid(what, fix.to_string()));
     if row.is_empty() || row.len() > COLUMNS || row.iter().any(|x| !x.is_finite()) {
         return refused(
             format!("a row of {} numbers", row.len()),
@@ -98,18 +98,6 @@ pub fn places_report(row: &[f32]) -> Result<PlacesReport> {
 /// Checks a diagnosis: what is wrong, and which percentage of the groups is right where each group's pair of places is any of the
 /// six, equally likely and independent of the others.
 pub fn diagnose_places(diagnosis: Option<(PlacesFault, f64)>) -> Verdict {
-    let Some((fault, share)) = diagnosis else {
-        return verdict::verdict("diagnose_places", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for reports with a single 1: which column is it multiplied with? Then put one more number into the row, far from it",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_places", || against(fault));
-    if !innocent.passed() {
-        return innocent;
-    }
     let slips = [
         (100.0 - SAME_PAIR, "that is how many are wrong"),
         (SAME_PAIR / 100.0, "in percent, please"),
@@ -123,7 +111,8 @@ pub fn diagnose_places(diagnosis: Option<(PlacesFault, f64)>) -> Verdict {
         (50.0, "how many pairs of places can a group have, and how many of them are its own?"),
     ];
     let start = "a group gets the places of another group, far away: how likely are they its own?";
-    number("diagnose_places", Some(share), within(SAME_PAIR, 0.01), &slips, start)
+    let none = "ask for reports with a single 1: which column is it multiplied with? Then put one more number into the row, far from it";
+    diagnosed("diagnose_places", diagnosis, none, against, within(SAME_PAIR, 0.01), &slips, start)
 }
 
 /// What speaks for an innocent suspect.
@@ -153,11 +142,8 @@ fn against(named: PlacesFault) -> Check {
 }
 
 /// The hidden source, once the diagnosis is right.
-pub fn revealed_places(diagnosis: Option<(PlacesFault, f64)>) -> String {
-    match diagnose_places(diagnosis).passed() {
-        true => SOURCE.to_string(),
-        false => "The source shows itself when the diagnosis is right.".to_string(),
-    }
+pub fn revealed_places(diagnosis: Option<(PlacesFault, f64)>) -> &'static str {
+    diagnose_places(diagnosis).reveals(SOURCE)
 }
 
 impl PlacesReport {

@@ -2,8 +2,8 @@
 //! is named.
 
 use crate::check::Verdict;
-use crate::check::on_paper::number;
-use crate::check::verdict::{self, Check, wrong};
+use crate::check::on_paper::diagnosed;
+use crate::check::verdict::{Check, wrong};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::launch::{LaunchConfig, Source};
@@ -92,10 +92,10 @@ pub struct RowReport {
 /// [`Error::Invalid`] for rows of more than 64 numbers, for none, and for a value that is not finite; those of [`Gpu::compile`].
 pub fn row_report(rows: usize, columns: usize, value: f32) -> Result<RowReport> {
     if !(1..=16).contains(&rows) || !(1..=MOST).contains(&columns) || !value.is_finite() {
-        return Err(Error::Invalid {
-            what: format!("{rows} rows of {columns} numbers, all {value}"),
-            fix: format!("ask for 1 to 16 rows of 1 to {MOST} numbers; what longer rows give can be worked out"),
-        });
+        return Err(Error::invalid(
+            format!("{rows} rows of {columns} numbers, all {value}"),
+            format!("ask for 1 to 16 rows of 1 to {MOST} numbers; what longer rows give can be worked out"),
+        ));
     }
     let gpu = Gpu::simulated()?;
     let kernel = gpu.compile(Source::rust(SOURCE))?.kernel("softmax")?;
@@ -109,18 +109,6 @@ pub fn row_report(rows: usize, columns: usize, value: f32) -> Result<RowReport> 
 
 /// Checks a diagnosis: what is wrong, and what the results of a row of 300 numbers, all −2, add up to.
 pub fn diagnose_rows(diagnosis: Option<(RowFault, f64)>) -> Verdict {
-    let Some((fault, sum)) = diagnosis else {
-        return verdict::verdict("diagnose_rows", || {
-            wrong(
-                "there is no diagnosis yet",
-                "ask for reports that differ in one thing: the rows, their length, the value. On what does the sum depend?",
-            )
-        });
-    };
-    let innocent = verdict::verdict("diagnose_rows", || against(fault));
-    if !innocent.passed() {
-        return innocent;
-    }
     let (n, value) = ASKED;
     let own = n * value.exp();
     let right = own / (own + (TILE - n));
@@ -134,7 +122,9 @@ pub fn diagnose_rows(diagnosis: Option<(RowFault, f64)>) -> Verdict {
         ),
     ];
     let start = "what stands in the tile beside the row's own numbers, how many of these are there, and what is the exp of each?";
-    number("diagnose_rows", Some(sum), right * 0.995..=right * 1.005, &slips, start)
+    let none =
+        "ask for reports that differ in one thing: the rows, their length, the value. On what does the sum depend?";
+    diagnosed("diagnose_rows", diagnosis, none, against, right * 0.995..=right * 1.005, &slips, start)
 }
 
 /// What speaks for an innocent suspect.
@@ -166,19 +156,11 @@ fn against(named: RowFault) -> Check {
 }
 
 /// The hidden source, once the diagnosis is right.
-pub fn revealed_rows(diagnosis: Option<(RowFault, f64)>) -> String {
-    match diagnose_rows(diagnosis).passed() {
-        true => SOURCE.to_string(),
-        false => "The source shows itself when the diagnosis is right.".to_string(),
-    }
+pub fn revealed_rows(diagnosis: Option<(RowFault, f64)>) -> &'static str {
+    diagnose_rows(diagnosis).reveals(SOURCE)
 }
 
-impl RowReport {
-    /// What the notebook calls to show a value.
-    pub fn evcxr_display(&self) {
-        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
-    }
-}
+gpulab::show_as_text!(RowReport);
 
 impl fmt::Display for RowReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

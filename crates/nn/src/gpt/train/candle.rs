@@ -115,11 +115,6 @@ impl GptTrainer {
         Ok((first, inputs, Tensor::from_vec(part(1), count * length, device)?))
     }
 
-    /// [`GptRun::reads_whole_contexts`].
-    pub fn reads_whole_contexts(&self) -> bool {
-        self.run.reads_whole_contexts()
-    }
-
     /// What is trained, and how.
     pub fn config(&self) -> &GptTrainConfig {
         &self.run.plan

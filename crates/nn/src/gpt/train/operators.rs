@@ -9,7 +9,7 @@ use super::run::GptRun;
 use crate::gpt::{CandleOperators, Text, Tokens, Weights};
 use crate::operator::{given, lent};
 use candle_core::{DType, Device, Tensor, Var};
-use gpulab::error::{Error, Result};
+use gpulab::error::{Error, Result, same_length};
 use gpulab::gpu::{Buffer, Gpu};
 use gpulab::launch::Element;
 use gpulab_kernels::gpt_step::{AdamWConfig, GptOperators, GptOptimizer, GptShape, GptState, StepResult};
@@ -186,13 +186,7 @@ impl CandleStep {
     fn batch(&self, texts: &[u32]) -> Result<Batch> {
         let context = self.shape().context;
         let rows = texts.len() / (context + 1) * (context + 1);
-        if rows == 0 || rows != texts.len() {
-            return Err(Error::LengthMismatch {
-                what: "the batch's tokens".to_string(),
-                expected: rows.max(context + 1),
-                given: texts.len(),
-            });
-        }
+        same_length("the batch's tokens", rows.max(context + 1), texts.len())?;
         self.shape().knows(texts)?;
         let part = |from: usize| texts.chunks_exact(context + 1).flat_map(move |text| &text[from..from + context]);
         Ok(Batch { inputs: part(0).copied().collect(), targets: part(1).map(|&token| token as i32).collect() })

@@ -16,7 +16,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.bytes([".onnx.TensorProto.raw_data"]);
     let modules = descriptors.file.into_iter().map(|file| (prost_build::Module::from_protobuf_package_name(file.package()), file));
     for text in config.generate(modules.collect())?.into_values() {
-        std::fs::write(out, text)?;
+        std::fs::write(out, without_names(&text))?;
     }
     Ok(())
+}
+
+/// The types without the names of the enums' values, which nobody asks for: prost writes them as the only `impl` blocks.
+fn without_names(text: &str) -> String {
+    let mut end = None;
+    let mut kept = String::new();
+    for line in text.lines() {
+        let code = line.trim_start();
+        if code.starts_with("impl ") {
+            end = Some(format!("{}}}", &line[..line.len() - code.len()]));
+        }
+        match &end {
+            Some(last) if last == line => end = None,
+            Some(_) => {}
+            None => kept += &format!("{line}\n"),
+        }
+    }
+    kept
 }
