@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import socket
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -75,6 +77,15 @@ def answer(command: list[str | Path], next_step: str, cwd: Path = paths.ROOT, **
         said = (done.stderr or done.stdout).strip()[-1500:]
         raise ToolError(f"`{' '.join(words[:4])} …` failed:\n{said}", next_step)
     return done.stdout.strip()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine alone, free a moment ago: for programs that take no others than those they are told."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def stop() -> None:

@@ -48,10 +48,7 @@ def main() -> int:
         writer = csv.writer(file)
         writer.writerow(["package", "version", "licences", "files", "bytes"])
         writer.writerows(sources)
-    # Under another name first: whoever stops this leaves no half of a text.
-    half = FOLDER / "text.txt.new"
-    half.write_bytes(text)
-    half.replace(FOLDER / "text.txt")
+    paths.write_text(FOLDER / "text.txt", text.decode())
     place = os.path.relpath(FOLDER, Path.cwd())
     print(
         f"{place}/text.txt: {len(text) / 1e6:.1f} MB from {sum(row[3] for row in sources)} files of {len(sources)} packages"
@@ -139,7 +136,7 @@ def prose(path: Path) -> list[str]:
     if "/man/" in path.as_posix():
         parts = manual(raw)
     elif name.endswith(".html"):
-        parts = html(raw)
+        parts = Paragraphs(raw).parts
     else:
         parts = re.split(r"\n\s*\n", raw)
     return [one for one in (" ".join(part.split()) for part in parts) if is_prose(one)]
@@ -153,20 +150,8 @@ def is_prose(paragraph: str) -> bool:
 
 FONTS = re.compile(r"^\.(B|I|R|BR|RB|BI|IB|IR|RI|SM|SB)\s+(.*)")
 LITERAL = {".nf": ".fi", ".EX": ".EE", ".TS": ".TE"}
-SIGNS = {
-    "aq": "'",
-    "dq": '"',
-    "lq": '"',
-    "rq": '"',
-    "oq": "'",
-    "cq": "'",
-    "em": "-",
-    "en": "-",
-    "hy": "-",
-    "rs": "\\",
-    "ti": "~",
-    "ha": "^",
-}
+SIGNS = dict.fromkeys(("aq", "oq", "cq"), "'") | dict.fromkeys(("dq", "lq", "rq"), '"')
+SIGNS |= dict.fromkeys(("em", "en", "hy"), "-") | {"rs": "\\", "ti": "~", "ha": "^"}
 
 
 def manual(raw: str) -> list[str]:
@@ -207,10 +192,11 @@ def plain(text: str) -> str:
 class Paragraphs(HTMLParser):
     """The text of each <p>, <li> and <dd>, without what stands in <pre>."""
 
-    def __init__(self) -> None:
+    def __init__(self, page: str) -> None:
         super().__init__()
         self.parts: list[str] = [""]
         self.inside = self.literal = False
+        self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         if tag in ("pre", "script", "style"):
@@ -228,12 +214,6 @@ class Paragraphs(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.inside and not self.literal:
             self.parts[-1] += data
-
-
-def html(raw: str) -> list[str]:
-    parser = Paragraphs()
-    parser.feed(raw)
-    return parser.parts
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ def manifests() -> dict[str, tuple[str, dict[str, bool]]]:
         values = dict(re.findall(r'^(name|description) = "(.*)"$', text.partition("\n[")[0], flags=re.MULTILINE))
         body = re.search(r"^\[dependencies\]\n(.*?)(?=^\[|\Z)", text, flags=re.MULTILINE | re.DOTALL)
         lines = body.group(1).splitlines() if body else []
-        of_workspace = [line for line in lines if re.match(r"(gpulab|warpsim)\b", line)]
-        depends = {re.split(r"[. ]", line)[0]: "optional = true" in line for line in of_workspace}
+        of_workspace = [entry for entry in lines if re.match(r"(gpulab|warpsim)\b", entry)]
+        depends = {re.split(r"[. ]", entry)[0]: "optional = true" in entry for entry in of_workspace}
         found[values["name"]] = (re.split(r"[:,.]", values["description"])[0], depends)
     return found
 
@@ -69,16 +69,30 @@ def text(x: float, y: float, words: str, more: str) -> str:
     return f"<text {place}>{escape(words, quote=False)}</text>"
 
 
-def arrow(x1: float, y1: float, x2: float, y2: float, dash: bool) -> list[str]:
-    """A line with a head at its second end."""
+def line(x1: float, y1: float, x2: float, y2: float, dash: bool = False) -> str:
+    """A thin one."""
     place = f'x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"'
     dashes = ' stroke-dasharray="5 4"' * dash
+    return f'<line {place} stroke="{GREY}" stroke-width="1.5"{dashes}/>'
+
+
+def arrow(x1: float, y1: float, x2: float, y2: float, dash: bool) -> list[str]:
+    """A line with a head at its second end."""
     length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
     ux, uy = (x2 - x1) / length, (y2 - y1) / length
     corners = [(x2, y2)] + [(x2 - 9 * ux + side * 4 * uy, y2 - 9 * uy - side * 4 * ux) for side in (1, -1)]
     points = " ".join(f"{number(x)},{number(y)}" for x, y in corners)
-    line = f'<line {place} stroke="{GREY}" stroke-width="1.5"{dashes}/>'
-    return [line, f'<polygon points="{points}" fill="{GREY}"/>']
+    return [line(x1, y1, x2, y2, dash), f'<polygon points="{points}" fill="{GREY}"/>']
+
+
+def sheet(title: str, height: int) -> list[str]:
+    """What a picture begins with; `</svg>` ends it."""
+    size = f'viewBox="0 0 {SHEET} {height}" width="{SHEET}" height="{height}"'
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(title)}" font-family="{FONTS}" font-size="14">',
+        f"<style>{STYLE}</style>",
+        f'<rect class="paper" width="{SHEET}" height="{height}" rx="6"/>',
+    ]
 
 
 def draw() -> str:
@@ -88,15 +102,7 @@ def draw() -> str:
     for at, row in enumerate(reversed(by_level)):
         for crate in row:
             places[crate] = (LEFT + column(crate, row) * (SHEET - 2 * LEFT - WIDE), TOP + at * STEP)
-    height = 8 * STEP + 6
-    parts = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SHEET} {height}" width="{SHEET}" height="{height}"'
-            f' role="img" aria-label="{escape(TITLE)}" font-family="{FONTS}" font-size="14">'
-        ),
-        f"<style>{STYLE}</style>",
-        f'<rect class="paper" width="{SHEET}" height="{height}" rx="6"/>',
-    ]
+    parts = sheet(TITLE, 8 * STEP + 6)
     for crate, (_, depends) in manifests().items():
         for below, optional in depends.items():
             # What follows from another arrow is left out.

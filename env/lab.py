@@ -24,7 +24,7 @@ from typing import NoReturn
 
 from env import in_venv, paths
 from env.command import output
-from env.console import ToolError, problem, seconds
+from env.console import ToolError, seconds, tool
 from env.setup import python
 
 FIRST = "notebooks/00_welcome.ipynb"
@@ -194,28 +194,21 @@ def main() -> int:
     for number in ENDINGS:
         signal.signal(number, leave)
     known = paths.read_json(RUNNING)
-    try:
-        if known and answers(known["port"], known["token"]):
-            print("JupyterLab runs already; end it with Ctrl-C where it was started")
-            show(known["port"], known["token"], known["pid"])
-            # The course may be newer than when that one was started.
-            with set_up() as process:
-                return until_its_end(process)
-        port, token = choose_port(os.environ.get("PORT", "")), choose_token(os.environ.get("GPULAB_TOKEN", ""))
+    if known and answers(known["port"], known["token"]):
+        print("JupyterLab runs already; end it with Ctrl-C where it was started")
+        show(known["port"], known["token"], known["pid"])
+        # The course may be newer than when that one was started.
         with set_up() as process:
-            if not wait_for_packages(process):
-                return process.returncode or 1
-            with running(port, token) as server:
-                show(port, token, server.pid)
-                return until_its_end(server)
-    except ToolError as error:
-        problem(error)
-        return 1
-    except OSError as error:
-        problem(ToolError(str(error), f"see that {paths.GENERATED} is writable, with room on its disk"))
-        return 1
+            return until_its_end(process)
+    port, token = choose_port(os.environ.get("PORT", "")), choose_token(os.environ.get("GPULAB_TOKEN", ""))
+    with set_up() as process:
+        if not wait_for_packages(process):
+            return process.returncode or 1
+        with running(port, token) as server:
+            show(port, token, server.pid)
+            return until_its_end(server)
 
 
 if __name__ == "__main__":
     in_venv.chosen_python()
-    sys.exit(main())
+    tool(main)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from html import escape
 from itertools import pairwise
 
-from env.crate_graph import BLUE, FONTS, GREEN, GREY, ORANGE, SHEET, STYLE, arrow, number, text
+from env.crate_graph import BLUE, GREEN, GREY, ORANGE, SHEET, arrow, line, number, sheet, text
 from env.lint import reading_times
 from env.lint.glossary import link, title
 from env.notebooks import ROOT, Lesson, find, load
@@ -85,20 +84,12 @@ def draw(lessons: list[Lesson]) -> str:
         start = min(max(middle - width / 2, LEFT), SHEET - LEFT - width)
         for column, name in enumerate(sorted(row, key=lambda name: _wanted(lesson_map, places, name))):
             places[name] = (start + column * (WIDE + ACROSS), TOP + at * (HIGH + DOWN))
-    height = TOP + len(rows) * (HIGH + DOWN) - DOWN + 12
-    parts = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SHEET} {height}" width="{SHEET}" height="{height}"'
-            f' role="img" aria-label="{escape(TITLE)}" font-family="{FONTS}" font-size="14">'
-        ),
-        f"<style>{STYLE}</style>",
-        f'<rect class="paper" width="{SHEET}" height="{height}" rx="6"/>',
-    ]
+    parts = sheet(TITLE, TOP + len(rows) * (HIGH + DOWN) - DOWN + 12)
     for name, (x, y) in places.items():
         for base in lesson_map.drawn(name):
             points = [(places[base][0] + WIDE / 2, places[base][1] + HIGH), *_between(rows, places, base, name)]
             for (x1, y1), (x2, y2) in pairwise(points):
-                parts.append(_line(x1, y1, x2, y2))
+                parts.append(line(x1, y1, x2, y2))
             x1, y1 = points[-1]
             parts += arrow(x1, y1, x + WIDE / 2 + (x1 - x - WIDE / 2) * 0.1, y - 1, dash=False)
     for name, (x, y) in places.items():
@@ -111,11 +102,6 @@ def draw(lessons: list[Lesson]) -> str:
         size = min(11.0, (WIDE - 4) / (0.58 * max(1, len(words))))
         parts.append(text(x + WIDE / 2, y + 29, words, f'font-size="{number(size)}"'))
     return "\n".join([*parts, "</svg>", ""])
-
-
-def _line(x1: float, y1: float, x2: float, y2: float) -> str:
-    place = f'x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"'
-    return f'<line {place} stroke="{GREY}" stroke-width="1.5"/>'
 
 
 def _between(

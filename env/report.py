@@ -6,16 +6,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from env import in_venv, paths, program
+from env import in_venv, program
 from env.console import tool
-from env.setup import gpulab_program as set_up
-from env.setup import rust
+from env.setup import gpulab_program
 
 
 def main() -> int:
     """Prints the tables, and where the files lie."""
-    set_up.program(rust.toolchain(quiet=True), quiet=True)
-    status, text = program.answer([paths.PROGRAMS / "gpulab", "report", *sys.argv[1:]])
+    status, text = program.answer([gpulab_program.built(), "report", *sys.argv[1:]])
     if status == 0:
         # The program names its files in the last line.
         files = [Path(name) for name in text.rstrip().rpartition("written: ")[2].split(", ")]

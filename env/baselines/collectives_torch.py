@@ -1,8 +1,7 @@
 """PyTorch's collectives on all GPUs of this host, one process a GPU, at the sizes of `examples/record_collectives`.
 
 `python3 -m env.baselines.collectives_torch --out FOLDER --commit HASH` adds rows to `collectives.csv` there, as the example does: times of CUDA's
-events, the slowest rank's, medians of nine samples; "CUDA graph" is a graph of twenty calls. `--library` prints the path of the NCCL
-that PyTorch has loaded, and does no more.
+events, the slowest rank's, medians of nine samples; "CUDA graph" is a graph of twenty calls.
 """
 
 from __future__ import annotations
@@ -11,12 +10,15 @@ import argparse
 import datetime
 import os
 import socket
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
+from env.baselines.cuda_clock import timed
 
 SAMPLES = 9
 GRAPH_CALLS = 20
@@ -34,29 +36,19 @@ def library() -> str:
 
 def calls_for(size: int) -> int:
     """As many as in the example."""
-    for limit, calls in ((1 << 20, 50), (1 << 24, 20), (1 << 28, 5)):
-        if size <= limit:
-            return calls
-    return 3
+    return next((calls for limit, calls in ((1 << 20, 50), (1 << 24, 20), (1 << 28, 5)) if size <= limit), 3)
 
 
 def sampled(work: Callable[[], object], prepare: Callable[[], object], calls: int) -> list[float]:
     """µs of so many calls, on this rank. One call goes ahead, so that the ranks begin together; the first sample warms up."""
     token, samples = torch.zeros(1, device="cuda"), []
-    for sample in range(SAMPLES + 1):
+    for _ in range(SAMPLES + 1):
         prepare()
         dist.all_reduce(token)
         torch.cuda.synchronize()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         work()
-        start.record()
-        for _ in range(calls):
-            work()
-        end.record()
-        end.synchronize()
-        if sample > 0:
-            samples.append(1e3 * start.elapsed_time(end) / calls)
-    return samples
+        samples.append(1e3 * timed(work, calls))
+    return samples[1:]
 
 
 def slowest(samples: list[float]) -> list[float]:
@@ -64,11 +56,6 @@ def slowest(samples: list[float]) -> list[float]:
     times = torch.tensor(samples, device="cuda", dtype=torch.float64)
     dist.all_reduce(times, op=dist.ReduceOp.MAX)
     return times.tolist()
-
-
-def percentile(samples: list[float], share: float) -> float:
-    """Between the two samples that it lies between."""
-    return torch.quantile(torch.tensor(samples, dtype=torch.float64), share).item()
 
 
 def rank_process(rank: int, ranks: int, port: int, arguments: argparse.Namespace) -> None:
@@ -118,7 +105,8 @@ def save(rows: list[tuple[str, int, list[float]]], ranks: int, arguments: argpar
     machine, file = torch.cuda.get_device_name(), arguments.out / "collectives.csv"
     lines = [] if file.exists() else [HEADER]
     for name, size, samples in rows:
-        median, low, high = (percentile(samples, share) for share in (0.5, 0.1, 0.9))
+        low, *_, high = statistics.quantiles(samples, n=10, method="inclusive")
+        median = statistics.median(samples)
         lines.append(
             f'{now},{arguments.commit},60_multi_gpu,"{ranks} GPUs: PyTorch: {name}",cuda,{machine},f32,{size},time,'
             f"{median:.4f},µs,{len(samples)},{low:.4f},{high:.4f}"
@@ -132,12 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("."))
     parser.add_argument("--commit", default="unknown")
-    parser.add_argument("--library", action="store_true", help="print the path of PyTorch's NCCL")
     arguments = parser.parse_args()
-    if arguments.library:
-        torch.cuda.nccl.version()
-        print(library())
-        return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -18,6 +18,14 @@ def timed(work: Callable[[], object], calls: int) -> float:
     return start.elapsed_time(end) / calls
 
 
+def step_sample(step: Callable[[], object], least_ms: float) -> float:
+    """The ms of a training step, the mean of a sample of so many ms, after some that do not count."""
+    for _ in range(2):
+        step()
+    torch.cuda.synchronize()
+    return timed(step, max(2, round(least_ms / timed(step, 2))))
+
+
 def warmed_up(work: Callable[[], None], calls: int = 3) -> None:
     """Some calls on a stream of their own, as a capture wants them."""
     side = torch.cuda.Stream()

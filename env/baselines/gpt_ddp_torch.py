@@ -14,6 +14,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from env.baselines.cuda_clock import timed
 from env.baselines.gpt_step_torch import CONTEXT, Trainer, tokens_of
 
 BATCH, ROUNDS, CALLS = 8, 12, 4
@@ -58,17 +60,6 @@ MAKE: dict[str, Callable[[bool], Trainer]] = {
     "bf16": lambda compiled: Parallel(compiled, rounded=True),
     "sharded": Sharded,
 }
-
-
-def sample(trainer: Trainer, tokens: torch.Tensor) -> float:
-    """Milliseconds of a step."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(CALLS):
-        trainer.step(tokens)
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / CALLS
 
 
 def slowest(ms: float) -> float:
@@ -108,17 +99,14 @@ def main() -> None:
         times: dict[str, list[float]] = {name: [] for name in ("one GPU alone", *trainers)}
         for _ in range(ROUNDS):
             slowest(0.0)
-            ms = sample(alone, tokens) if rank == 0 else 0.0
+            ms = timed(partial(alone.step, tokens), CALLS) if rank == 0 else 0.0
             times["one GPU alone"].append(slowest(ms))
             for way, trainer in trainers.items():
-                times[way].append(slowest(sample(trainer, tokens)))
+                times[way].append(slowest(timed(partial(trainer.step, tokens), CALLS)))
         if rank == 0:
             base = statistics.median(times["one GPU alone"])
             for way, samples in times.items():
-                ms, (low, high) = (
-                    statistics.median(samples),
-                    (float(np.percentile(samples, share)) for share in (10, 90)),
-                )
+                ms, low, high = (float(np.percentile(samples, share)) for share in (50, 10, 90))
                 label = f"{name}: {way.replace(',', '')}"
                 rows.append(f"{ranks},{label},a step,{ms:.5f},ms,{len(samples)},{low:.5f},{high:.5f}")
                 rows.append(

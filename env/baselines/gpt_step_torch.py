@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import time
 from pathlib import Path
 
@@ -17,6 +16,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from env.baselines.cuda_clock import timed
 
 LAYERS, HEADS, WIDTH, ROWS, VOCABULARY, CONTEXT = 12, 12, 768, 50304, 50257, 1024
 STEPS = 20
@@ -160,21 +161,12 @@ def measure(batch: int, compiled: bool, rows: list[str], lesson: list[str]) -> s
         trainer.step(tokens)
     torch.cuda.synchronize()
     ready = time.time() - begin
-    samples = []
-    for _ in range(15):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(4):
-            trainer.step(tokens)
-        end.record()
-        end.synchronize()
-        samples.append(start.elapsed_time(end) / 4)
-    ms = statistics.median(samples)
+    samples = [timed(lambda: trainer.step(tokens), 4) for _ in range(15)]
+    ms, low, high = (float(np.percentile(samples, share)) for share in (50, 10, 90))
     peak = torch.cuda.max_memory_allocated() / 2**30
     name = "PyTorch compiled" if compiled else "PyTorch eager"
     rate = batch * CONTEXT / ms * 1e3
     used = OPERATIONS * batch * CONTEXT / ms * 1e3 / PEAK * 100
-    low, high = (float(np.percentile(samples, share)) for share in (10, 90))
     figures = f"{ms:.5f},ms,{len(samples)},{low:.5f},{high:.5f}"
     rows.append(f"{batch},{name},a step,{figures}")
     lesson.append(lesson_row(f"GPT-2 step: {name}", batch, "time", figures))

@@ -26,10 +26,6 @@ class Session:
         self.device = "cpu" if provider.startswith("CPU") else "cuda"
         self.binding = None
 
-    def is_real(self) -> bool:
-        """A provider that does not load leaves a session on the CPU behind."""
-        return self.session.get_providers()[0] == self.provider
-
     def set(self, inputs: list) -> None:
         """Copies the inputs to where it computes."""
         self.binding = self.session.io_binding()
@@ -77,7 +73,8 @@ def sessions(model: str) -> list[Session]:
         except Exception as error:  # noqa: BLE001  the package raises what its C++ throws
             print(f"Python's onnxruntime on {name}: left out ({error})", file=sys.stderr)
             continue
-        if session.is_real():
+        # A provider that does not load leaves a session on the CPU behind.
+        if session.session.get_providers()[0] == name:
             made.append(session)
         else:
             print(f"Python's onnxruntime on {name}: left out, it fell back to the CPU", file=sys.stderr)

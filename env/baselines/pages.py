@@ -29,7 +29,7 @@ def columns(row: Row, names: str) -> list[str]:
 def filled(text: str, table: Path, facts: Facts, **parts: str) -> str:
     """That text with these parts, and what every page has."""
     template = (Path(__file__).parent / "pages" / f"{text}.txt").read_text(encoding="utf-8")
-    made = template.format(gpu=facts["GPU"], facts=lines(facts.items()), table=table.name, **parts)
+    made = template.format(gpu=facts.get("GPU", ""), facts=lines(facts.items()), table=table.name, **parts)
     return made.rstrip() + "\n"
 
 
@@ -124,63 +124,60 @@ def training(table: Path, facts: Facts) -> str:
     )
 
 
-def lora_step(table: Path, facts: Facts) -> str:
-    """Each way's step, and what was compared before."""
-    every = rows(table)
-    other = {(row["work"], row["what"], row["metric"]): row["value"] for row in every}
+def figures(every: list[Row], group: str) -> dict[tuple[str, str, str], str]:
+    """Each row's value by its group, what it is of, and the metric."""
+    return {(row[group], row["what"], row["metric"]): row["value"] for row in every}
+
+
+def steps(every: list[Row], group: str, *metrics: str) -> str:
+    """Each way's step: ms and their spread, tokens a second, the ratio, these other figures, and GiB at the peak where they are known."""
+    known = figures(every, group)
 
     def step(row: Row) -> list[str]:
-        key = (row["work"], row["what"])
-        memory = other.get((*key, "memory at the peak"))
+        key = (row[group], row["what"])
+        memory = known.get((*key, "memory at the peak"))
         return [
             *key,
             f"{float(row['value']):.2f}",
             f"{float(row['p10']):.2f} to {float(row['p90']):.2f}",
-            f"{float(other[(*key, 'tokens a second')]):,.0f}",
+            f"{float(known[(*key, 'tokens a second')]):,.0f}",
             row["ratio"],
-            f"{float(other[(*key, 'a step, by QLoRA' + chr(39) + 's')]):.3f}",
+            *(f"{float(known[(*key, metric)]):.3f}" for metric in metrics),
             f"{float(memory):.2f}" if memory else "",
         ]
 
+    return lines(step(row) for row in every if row["metric"] == "a step")
+
+
+def checks(every: list[Row], group: str, *told: str) -> str:
+    """What was compared before, by how its metric begins."""
+    return lines(columns(row, f"{group} what metric value") for row in every if row["metric"].startswith(told))
+
+
+def lora_step(table: Path, facts: Facts) -> str:
+    """Each way's step, and what was compared before."""
+    every = rows(table)
     told = ("loss", "gradients", "the worst", "first loss", "last loss", "largest", "kernels")
-    return filled(
-        "lora_step",
-        table,
-        facts,
-        steps=lines(step(row) for row in every if row["metric"] == "a step"),
-        checks=lines(columns(row, "work what metric value") for row in every if row["metric"].startswith(told)),
-    )
+    made = {"steps": steps(every, "work", "a step, by QLoRA's"), "checks": checks(every, "work", *told)}
+    return filled("lora_step", table, facts, **made)
 
 
 def candle_step(table: Path, facts: Facts) -> str:
     """Each way's step, what was compared before, and the step by kernel."""
     every = rows(table)
-    other = {(row["batch"], row["what"], row["metric"]): row["value"] for row in every}
-
-    def step(row: Row) -> list[str]:
-        key = (row["batch"], row["what"])
-        memory = other.get((*key, "memory at the peak"))
-        return [
-            *key,
-            f"{float(row['value']):.2f}",
-            f"{float(row['p10']):.2f} to {float(row['p90']):.2f}",
-            f"{float(other[(*key, 'tokens a second')]):,.0f}",
-            row["ratio"],
-            f"{float(memory):.2f}" if memory else "",
-        ]
+    known = figures(every, "batch")
 
     def kernel(row: Row) -> list[str]:
         name = row["metric"].removeprefix("kernel: ")
-        count = other[(row["batch"], row["what"], f"launches: {name}")]
+        count = known[(row["batch"], row["what"], f"launches: {name}")]
         return [name, f"{float(count):.0f}", f"{float(row['value']):.3f}"]
 
-    told = ("last loss", "largest", "kernels and copies")
     return filled(
         "candle_step",
         table,
         facts,
-        steps=lines(step(row) for row in every if row["metric"] == "a step"),
-        checks=lines(columns(row, "batch what metric value") for row in every if row["metric"].startswith(told)),
+        steps=steps(every, "batch"),
+        checks=checks(every, "batch", "last loss", "largest", "kernels and copies"),
         kernels=lines([kernel(row) for row in every if row["metric"].startswith("kernel: ")][:20]),
     )
 

@@ -14,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from env.baselines import pages
+from env.baselines.asked import processor
 from env.command import answer, output
 from env.console import ToolError, tool
 from env.paths import ROOT
@@ -122,33 +124,19 @@ def record(rows: Rows, out: Path, build: str) -> None:
     import torch
     import transformers
 
-    with (out / "peft.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["experiment", "what", "value", "unit"])
-        writer.writerows((one, what, f"{value:.6g}", unit) for one, what, value, unit in rows)
-    info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    processor = next(
-        (line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")), "?"
-    )
-    lines = [
-        "# Adapters exchanged with Hugging Face's peft",
-        "",
-        "Written by `env/baselines/peft_exchange.py`; nothing here is typed by hand. The numbers are in [peft.csv](peft.csv).",
-        "",
-        "| what | |",
-        "| --- | --- |",
-        f"| commit | {output(['git', 'rev-parse', '--short', 'HEAD']) or 'unknown'} |",
-        f"| ended (UTC) | {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} |",
-        f"| peft, transformers, torch | {peft.__version__}, {transformers.__version__}, {torch.__version__} |",
-        f"| CPU | {processor}, {os.cpu_count()} cores |",
-        f"| our program | {build} |",
-        "",
-        "| experiment | what | value | unit |",
-        "| --- | --- | --- | --- |",
-        *(f"| {one} | {what} | {value:.6g} | {unit} |" for one, what, value, unit in rows),
-        "",
-    ]
-    (out / "peft.md").write_text("\n".join(lines), encoding="utf-8")
+    cells = [[one, what, f"{value:.6g}", unit] for one, what, value, unit in rows]
+    table = out / "peft.csv"
+    with table.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([["experiment", "what", "value", "unit"], *cells])
+    facts = {
+        "commit": output(["git", "rev-parse", "--short", "HEAD"]) or "unknown",
+        "ended (UTC)": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "peft, transformers, torch": f"{peft.__version__}, {transformers.__version__}, {torch.__version__}",
+        "CPU": f"{processor()}, {os.cpu_count()} cores",
+        "our program": build,
+    }
+    page = pages.filled("peft", table, facts, rows=pages.lines(cells))
+    table.with_suffix(".md").write_text(page, encoding="utf-8")
 
 
 def main() -> int:

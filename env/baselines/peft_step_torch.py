@@ -8,15 +8,13 @@ under autocast to bf16, as Trainer(bf16=True) has them, `bf16` has them in bf16 
 from __future__ import annotations
 
 import contextlib
-import gc
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from env.baselines import cuda_clock
+from env.baselines.step_partner import StepPartner
 
 NAMES = {
     "eager": "peft, eager, autocast",
@@ -24,8 +22,6 @@ NAMES = {
     "compiled": "peft, torch.compile, autocast",
     "graphs": "peft, torch.compile with CUDA graphs, adapters in bf16",
 }
-# Of a sample.
-LEAST_MS = 60.0
 
 
 class Way:
@@ -46,7 +42,6 @@ class Way:
         self.learning = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         for parameter in self.learning:
             parameter.data = parameter.data.to(torch.float32 if in_f32 else torch.bfloat16)
-        self.count = sum(parameter.numel() for parameter in self.learning)
         self.clip = asked["clip"]
         self.adamw = torch.optim.AdamW(
             self.learning, lr=asked["rate"], betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, fused=True
@@ -71,66 +66,17 @@ class Way:
         return loss
 
 
-class Partner:
+class Partner(StepPartner):
     """What answers the program's lines."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ways: list[Way | None] = []
-        self.batches: list[tuple[torch.Tensor, torch.Tensor]] = []
-        torch.set_float32_matmul_precision("high")
+    names = NAMES
+    least_ms = 60.0
 
-    def prepare(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
-        """Makes each way, and its first steps."""
-        self.ways = []
-        gc.collect()
-        torch.cuda.empty_cache()
+    def batches_of(self, asked: dict[str, Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         raw = bytearray((self.folder / "tokens.bin").read_bytes())
         shape = (asked["batches"], asked["batch"], asked["length"] + 1)
         tokens = torch.frombuffer(raw, dtype=torch.int32).view(shape).long().cuda()
-        self.batches = [(batch[:, :-1].contiguous(), batch[:, 1:].contiguous()) for batch in tokens]
-        answers = []
-        for way in asked["ways"]:
-            # A way that this machine cannot make is said, and is no reason to leave the others out.
-            try:
-                torch.cuda.reset_peak_memory_stats()
-                before = torch.cuda.memory_allocated()
-                made = Way(self.folder, way, asked)
-                # Kept on the GPU until all are there; a graph's own memory is written again by the next step.
-                losses = [
-                    made.step(*self.batches[step % len(self.batches)]).detach().clone()
-                    for step in range(asked["steps"])
-                ]
-                peak = (torch.cuda.max_memory_allocated() - before) / 2**30
-                answers.append(
-                    {
-                        "name": NAMES[way],
-                        "losses": [loss.item() for loss in losses],
-                        "memory": peak,
-                        "learning": made.count,
-                    }
-                )
-                self.ways.append(made)
-            except Exception as error:  # noqa: BLE001
-                answers.append({"name": NAMES[way], "losses": [], "error": f"{type(error).__name__}: {error}"[:300]})
-                self.ways.append(None)
-        return answers
+        return [(batch[:, :-1].contiguous(), batch[:, 1:].contiguous()) for batch in tokens]
 
-    def sample(self, at: int) -> float:
-        """The ms of a step, the mean of a sample."""
-        way = self.ways[at]
-        assert way is not None
-        batch = self.batches[0]
-        for _ in range(2):
-            way.step(*batch)
-        torch.cuda.synchronize()
-        once = cuda_clock.timed(lambda: way.step(*batch), 2)
-        return cuda_clock.timed(lambda: way.step(*batch), max(2, round(LEAST_MS / once)))
-
-    def answer(self, line: str) -> str | None:
-        """Of a line of the program."""
-        if line.startswith("{"):
-            return json.dumps(self.prepare(json.loads(line)))
-        if line.startswith("go "):
-            return f"{self.sample(int(line.split()[1]))}"
-        return None
+    def make(self, way: str, asked: dict[str, Any]) -> Way:
+        return Way(self.folder, way, asked)

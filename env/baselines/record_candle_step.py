@@ -16,23 +16,12 @@ from env.console import tool
 from env.kernel_cache import candle
 
 RECORDER = Recorder("candle_step", "gpulab-nn", "candle_step_torch", "torch", pages.candle_step)
-
-
-def main() -> None:
-    """Ends badly when something could not be timed."""
-    made = RECORDER.parser(__doc__)
-    made.add_argument("--batches", help="texts of 1024 tokens in a step, such as 8,32")
-    made.add_argument("--ways", help="of PyTorch: eager,compiled")
-    made.add_argument("--quick", action="store_true", help="few samples")
-    chosen = made.parse_args()
-    os.environ.update(candle.flags())
-    words = [
-        *(["--batches", chosen.batches] if chosen.batches else []),
-        *(["--ways", chosen.ways] if chosen.ways else []),
-        *(["--quick"] if chosen.quick else []),
-    ]
-    RECORDER.record(chosen, lambda _folder: [], words)
-
+OPTIONS = {
+    "--batches": "texts of 1024 tokens in a step, such as 8,32",
+    "--ways": "of PyTorch: eager,compiled",
+    "--quick": "few samples",
+}
 
 if __name__ == "__main__":
-    tool(main)
+    os.environ.update(candle.flags())
+    tool(lambda: RECORDER.main(__doc__, OPTIONS))

@@ -92,11 +92,6 @@ def counts(command: list[str], needed: str) -> str:
     return done.stdout
 
 
-def run(table: str) -> str:
-    """What ncu prints of a table's launches."""
-    return counts([*EXAMPLE, table], "an NVIDIA GPU")
-
-
 def run_hopper() -> str:
     """What ncu and the program print of the rungs' calls, one size after the other."""
     measured = ["--nvtx", "--nvtx-include", "measured/", *DEMO]
@@ -148,7 +143,11 @@ def main() -> None:
             printed = (chosen.source / "hopper.csv").read_text(encoding="utf-8") if chosen.source else run_hopper()
             print(f"hopper: {write_hopper(printed, chosen.machine)} calls recorded")
             continue
-        printed = (chosen.source / f"{table}.csv").read_text(encoding="utf-8") if chosen.source else run(table)
+        printed = (
+            (chosen.source / f"{table}.csv").read_text(encoding="utf-8")
+            if chosen.source
+            else counts([*EXAMPLE, table], "an NVIDIA GPU")
+        )
         launches = counted(printed)
         if len(launches) != len(names(table)):
             what = f"{table} has {len(names(table))} scenarios, and ncu counted {len(launches)}"

@@ -7,28 +7,11 @@ f64 first.
 
 from __future__ import annotations
 
-import argparse
-
 from env.baselines import pages
 from env.baselines.recorder import Recorder
 from env.console import tool
 
 RECORDER = Recorder("decode", "gpulab-nn", "decode_torch", "torch", pages.decode)
 
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = RECORDER.parser(__doc__)
-    made.add_argument("--plans", help="these plans alone, such as fused,persistent")
-    return made
-
-
-def main() -> None:
-    """Ends badly when something could not be timed."""
-    chosen = parser().parse_args()
-    more = ["--plans", chosen.plans] if chosen.plans else []
-    RECORDER.record(chosen, lambda _folder: more, [])
-
-
 if __name__ == "__main__":
-    tool(main)
+    tool(lambda: RECORDER.main(__doc__, {"--plans": "these plans alone, such as fused,persistent"}))

@@ -33,9 +33,9 @@ KINDS = [
 ]
 
 
-def wanted(folder: Path) -> list[tuple[str, str]]:
+def wanted() -> list[tuple[str, str]]:
     """Scenario and tool of each run, in order."""
-    lines = (folder / "scenarios.csv").read_text(encoding="utf-8").splitlines()
+    lines = (FOLDER / "scenarios.csv").read_text(encoding="utf-8").splitlines()
     rows = [line.split(";") for line in lines if not line.startswith("#")][1:]
     runs: list[tuple[str, str]] = []
     for row in rows:
@@ -68,9 +68,9 @@ def found(log: str) -> list[tuple[str, int, str, str]]:
     ]
 
 
-def launch(tools: str, program: Path, folder: Path, logs: Path, scenario: str, tool: str) -> None:
+def launch(tools: str, program: Path, logs: Path, scenario: str, tool: str) -> None:
     """Runs one scenario under one tool, and keeps what the tool printed."""
-    command = [tools, "--tool", tool, "--print-limit", "10000", str(program), str(folder), scenario]
+    command = [tools, "--tool", tool, "--print-limit", "10000", str(program), str(FOLDER), scenario]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
         printed = done.stdout + done.stderr
@@ -79,7 +79,7 @@ def launch(tools: str, program: Path, folder: Path, logs: Path, scenario: str, t
     log_of(logs, scenario, tool).write_text(printed, encoding="utf-8")
 
 
-def record(program: Path | None, folder: Path, logs: Path, jobs: int) -> None:
+def record(program: Path | None, logs: Path, jobs: int) -> None:
     """Launches everything."""
     tools = shutil.which("compute-sanitizer") or next((place for place in PLACES if Path(place).exists()), None)
     if tools is None:
@@ -90,14 +90,13 @@ def record(program: Path | None, folder: Path, logs: Path, jobs: int) -> None:
         program = PROGRAMS / "examples" / "record_findings"
     logs.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(lambda run: launch(tools, program, folder, logs, *run), wanted(folder)))
+        list(pool.map(lambda run: launch(tools, program, logs, *run), wanted()))
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python3 -m env.baselines.record_findings", description=__doc__)
     made.add_argument("--from", dest="source", type=Path, help="a folder with the logs of another machine")
-    made.add_argument("--scenarios", type=Path, default=FOLDER, help="where scenarios.csv and the PTX lie")
     made.add_argument("--program", type=Path, help="the example, built already")
     made.add_argument("--logs", type=Path, default=Path("sanitizer-logs"), help="where the logs go")
     made.add_argument("--jobs", type=int, default=4, help="launches at a time")
@@ -109,12 +108,12 @@ def main() -> None:
     """Writes the table, unless a run is missing or did not come to an end."""
     chosen = parser().parse_args()
     if chosen.source is None:
-        record(chosen.program, chosen.scenarios, chosen.logs, chosen.jobs)
+        record(chosen.program, chosen.logs, chosen.jobs)
     logs = chosen.source or chosen.logs
     lines = [f"# Said by compute-sanitizer on one {chosen.machine}; written by env/baselines/record_findings.py."]
     lines.append("name;tool;kind;times;lines;words")
     broken = []
-    for scenario, by in wanted(chosen.scenarios):
+    for scenario, by in wanted():
         path = log_of(logs, scenario, by)
         log = path.read_text(encoding="utf-8") if path.exists() else ""
         # Without a launch and a tool's last word, nothing said is no "all is well".
@@ -124,8 +123,8 @@ def main() -> None:
             lines.append(";".join([scenario, by, kind, str(count), at, words]))
     if broken:
         raise ToolError(f"no result of {len(broken)} runs: {', '.join(broken[:5])}", f"read their logs in {logs}")
-    (chosen.scenarios / "h200.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{len(wanted(chosen.scenarios))} runs recorded")
+    (FOLDER / "h200.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(wanted())} runs recorded")
 
 
 if __name__ == "__main__":

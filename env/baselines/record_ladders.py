@@ -8,7 +8,6 @@ too, of PyTorch's most. Where the package flash-attn-4 is installed, its kernel 
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 from pathlib import Path
@@ -32,18 +31,13 @@ def cub(folder: Path) -> list[str]:
     return ["--cub", str(library)] if done.returncode == 0 else []
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def main() -> None:
+    """Ends badly when something could not be timed."""
     made = RECORDER.parser(__doc__)
     made.add_argument("--quick", action="store_true", help="small sizes and few samples: does it work?")
     made.add_argument("--rust", action="store_true", help="the twins in Rust, too (that takes rustc)")
     made.add_argument("topics", nargs="*", help="folders of kernels; all without any")
-    return made
-
-
-def main() -> None:
-    """Ends badly when something could not be timed."""
-    chosen = parser().parse_args()
+    chosen = made.parse_args()
     out = chosen.out.resolve()
     more = ["--errors", str(out.with_name(f"{out.stem}_errors.csv")), *(["--quick"] if chosen.quick else [])]
     sums = not chosen.topics or "reduction" in chosen.topics

@@ -8,8 +8,8 @@ FOLDER is llama.cpp's, built in its folder `build` as static libraries:
 
 Both sides load the model once, and are asked alternately: a prompt's time, or a step's with one more token for each of 1 or 8 texts. The
 ratio of a pair is llama.cpp's time over ours (above 1: ours is faster); the table has the medians. The page says, too, what the
-machine allows one text: the rate at which these cores read memory, over the weights' bytes. Where others use the machine, a clock
-times them, too, and whoever waits for a second thread waits longest; `--core-time` is for that.
+machine allows one text: the rate at which these cores read memory, over the weights' bytes. Where others use the machine, the
+clock times them, too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import argparse
 import csv
 import datetime
 import os
-import platform
 import statistics
 from pathlib import Path
 
 from env import in_venv, paths
-from env.baselines.asked import Asked, usable_cores
+from env.baselines import pages
+from env.baselines.asked import Asked, processor, usable_cores
 from env.command import output, run
 from env.console import ToolError, tool
 from env.model import FILE, FOLDER
@@ -55,21 +55,9 @@ def peer(folder: Path) -> Path:
     OWN.mkdir(parents=True, exist_ok=True)
     program = OWN / "peer"
     includes = [f"-I{folder / 'include'}", f"-I{folder / 'ggml' / 'include'}"]
-    command = [
-        "g++",
-        "-O3",
-        "-march=native",
-        "-fopenmp",
-        *includes,
-        PEER,
-        "-o",
-        program,
-        *libraries,
-        "-lpthread",
-        "-ldl",
-        "-lm",
-    ]
-    run([str(word) for word in command], "llama.cpp's side was not compiled", "look at the compiler's message above")
+    command = ["g++", "-O3", "-march=native", "-fopenmp", *includes, PEER, "-o", program]
+    command += [*libraries, "-lpthread", "-ldl", "-lm"]
+    run(command, "llama.cpp's side was not compiled", "look at the compiler's message above")
     return program
 
 
@@ -82,27 +70,14 @@ def own() -> Path:
     return target / "release" / "examples" / EXAMPLE
 
 
-def core_ms(side: Asked) -> float:
-    """Milliseconds that a program's threads have computed so far, as Linux counts them: what others do meanwhile is not in it."""
-    tasks = Path(f"/proc/{side.child.pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text(encoding="utf-8").split()[0]) for task in tasks) / 1e6
-
-
-def pairs(sides: list[Asked], question: str, count: int, core_time: bool) -> list[list[float]]:
+def pairs(sides: list[Asked], question: str, count: int) -> list[list[float]]:
     """The milliseconds of both sides, alternately; every second turn the other way round."""
-    steps = int(question.split()[-1]) if question.startswith("decode") else 1
-
-    def asked(side: Asked) -> float:
-        before = core_ms(side) if core_time else 0.0
-        ms = side.ask(question)[0]
-        return (core_ms(side) - before) / steps if core_time else ms
-
     for side in sides:
         side.ask(question)
     turns = []
     for turn in range(count):
         order = sides if turn % 2 == 0 else sides[::-1]
-        given = [asked(side) for side in order]
+        given = [side.ask(question)[0] for side in order]
         turns.append(given if turn % 2 == 0 else given[::-1])
     return turns
 
@@ -122,40 +97,10 @@ def rows(turns: list[list[float]], case: str, tokens: int) -> list[dict[str, obj
     return [row("gpulab", rates[0], "tokens/s"), row("llama.cpp", rates[1], "tokens/s"), row("ratio", ratio, "×")]
 
 
-def processor() -> str:
-    """The CPU's name."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return name or platform.processor() or "unknown"
-
-
-def page(table: list[dict[str, object]], facts: dict[str, str]) -> str:
-    """The table as Markdown."""
-    text = [
-        "# A Llama on a CPU, beside llama.cpp",
-        "",
-        "<!-- written by python3 -m env.baselines.record_llama_cpp -->",
-        "",
-    ]
-    text += [f"- {name}: {value}" for name, value in facts.items()]
-    text += ["", "| case | gpulab, tokens/s | llama.cpp, tokens/s | ratio of the pairs | lowest to highest tenth |"]
-    text += ["| --- | --- | --- | --- | --- |"]
-    for at in range(0, len(table), 3):
-        ours, theirs, ratio = table[at : at + 3]
-        text.append(
-            f"| {ours['case']} | {ours['value']} | {theirs['value']} | {ratio['value']} | {ratio['p10']} to {ratio['p90']} |"
-        )
-    return "\n".join([*text, "", "<!-- end -->", ""])
-
-
 def main() -> None:
     """Measures all cases, and writes the table and its page."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("folder", type=Path, help="llama.cpp's folder")
-    made.add_argument(
-        "--core-time", action="store_true", help="count what one core computes, where others use the machine (Linux)"
-    )
     made.add_argument("--cases", default=",".join(CASES), help=f"which to time; default: {', '.join(CASES)}")
     made.add_argument("--pairs", type=int, default=25, help="how many times both sides are asked")
     made.add_argument("--program", type=Path, help="our side, where it was built elsewhere")
@@ -172,7 +117,7 @@ def main() -> None:
     if unknown:
         raise ToolError(f"there is no case `{unknown[0]}`", f"name some of {', '.join(CASES)}")
     cases = [CASES[name] for name in chosen.cases.split(",")]
-    cores = usable_cores()[: 1 if chosen.core_time else None]
+    cores = usable_cores()
     commands = [
         [str(chosen.program or own()), str(chosen.model)],
         [str(peer(chosen.folder)), str(chosen.model), str(len(cores))],
@@ -181,33 +126,34 @@ def main() -> None:
     sides = [Asked(command, cores) for command in commands]
     table = []
     for question, case, tokens in cases:
-        table += rows(pairs(sides, question, chosen.pairs, chosen.core_time), case, tokens)
+        table += rows(pairs(sides, question, chosen.pairs), case, tokens)
         print(*(f"{row['side']} {row['value']} {row['unit']}" for row in table[-3:]), f"({case})", sep="  ", flush=True)
-    weights, rate = sides[0].ask("bytes")[0], None if chosen.core_time else sides[1].ask("read")[0]
+    weights, rate = sides[0].ask("bytes")[0], sides[1].ask("read")[0]
     for side in sides:
         side.close()
     load.append(f"{os.getloadavg()[0]:.1f}")
     commit = output(["git", "rev-parse", "--short", "HEAD"]) or "unknown"
-    typed = [f"--pairs {chosen.pairs}", f"--cases {chosen.cases}", *(["--core-time"] if chosen.core_time else [])]
     facts = {
         "machine": f"{processor()}, cores used: {len(cores)}",
-        "time": "what the core computed for each side" if chosen.core_time else "of a clock",
+        "time": "of a clock",
         "model": f"{chosen.model.name}, {weights / 1e6:.1f} MB of weights",
         "commit": commit.strip(),
         "ended (UTC)": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "load of the machine before and after (tasks that run or want to)": " and ".join(load),
-        "command": f"`python3 -m env.baselines.record_llama_cpp FOLDER {' '.join(typed)}`".replace(" `", "`"),
+        "command": f"`python3 -m env.baselines.record_llama_cpp FOLDER --pairs {chosen.pairs} --cases {chosen.cases}`",
+        "read rate of these cores": f"{rate:.1f} GB/s, so at most {1e9 * rate / weights:.0f} tokens/s for one text",
     }
-    if rate:
-        facts["read rate of these cores"] = (
-            f"{rate:.1f} GB/s, so at most {1e9 * rate / weights:.0f} tokens/s for one text"
-        )
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     with chosen.out.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(table)
-    chosen.out.with_suffix(".md").write_text(page(table, facts), encoding="utf-8")
+    cells = [
+        [str(ours["case"]), *(str(one["value"]) for one in (ours, theirs, ratio)), f"{ratio['p10']} to {ratio['p90']}"]
+        for ours, theirs, ratio in zip(table[::3], table[1::3], table[2::3], strict=True)
+    ]
+    page = pages.filled("llama_cpp", chosen.out, facts, rows=pages.lines(cells))
+    chosen.out.with_suffix(".md").write_text(page, encoding="utf-8")
     print(f"wrote {chosen.out}")
 
 

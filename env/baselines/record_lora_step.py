@@ -25,17 +25,11 @@ def page(table: Path, facts: Facts) -> str:
 
 RECORDER = Recorder("lora_step", "gpulab-nn", "peft_step_torch", "peft", page)
 
-
-def main() -> None:
-    """Ends badly when something could not be timed."""
-    made = RECORDER.parser(__doc__)
-    made.add_argument("--work", help="texts x tokens, such as 8x512,4x128")
-    made.add_argument("--ways", help="of peft: eager,bf16,compiled,graphs")
-    made.add_argument("--quick", action="store_true", help="few samples")
-    chosen = made.parse_args()
-    words = [*(["--work", chosen.work] if chosen.work else []), *(["--ways", chosen.ways] if chosen.ways else [])]
-    RECORDER.record(chosen, lambda _folder: [], [*words, *(["--quick"] if chosen.quick else [])])
-
+OPTIONS = {
+    "--work": "texts x tokens, such as 8x512,4x128",
+    "--ways": "of peft: eager,bf16,compiled,graphs",
+    "--quick": "few samples",
+}
 
 if __name__ == "__main__":
-    tool(main)
+    tool(lambda: RECORDER.main(__doc__, OPTIONS))

@@ -9,7 +9,6 @@ cuTile, too, by a program that is built apart (`env/baselines/cutile`). Topics m
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from env.console import tool
 RECORDER = Recorder("tiles", "gpulab-kernels", "triton_peer", "triton", pages.tiles)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def main() -> None:
+    """Ends badly when something could not be timed."""
     made = RECORDER.parser(__doc__)
     made.add_argument("--cutile", type=Path, help="the built program of env/baselines/cutile, as one more peer")
     made.add_argument("--sweep", action="store_true", help="other constants, too: what the chosen ones are chosen from")
@@ -29,12 +28,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "topics", nargs="*", help="of matmul_bf16, softmax, flash_attention, flash_attention_causal; all without any"
     )
-    return made
-
-
-def main() -> None:
-    """Ends badly when something could not be timed."""
-    chosen = parser().parse_args()
+    chosen = made.parse_args()
     more = [*(["--sweep"] if chosen.sweep else []), *(["--ptx", str(chosen.ptx.resolve())] if chosen.ptx else [])]
     recorder = replace(RECORDER, settings={"cutile": chosen.cutile.resolve()} if chosen.cutile else {})
     recorder.record(chosen, lambda folder: more, chosen.topics)

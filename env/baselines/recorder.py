@@ -78,6 +78,16 @@ class Recorder:
         made.add_argument("--commit", help="what the program was built from, where there is no git")
         return made
 
+    def main(self, about: str | None, options: dict[str, str]) -> None:
+        """A command with `options` that are the program's own, each with its help: handed on as they were typed."""
+        made = self.parser(about)
+        for option, text in options.items():
+            made.add_argument(option, help=text, **({"action": "store_true"} if option == "--quick" else {}))
+        chosen = made.parse_args()
+        typed = {option: value for option in options if (value := getattr(chosen, option.removeprefix("--")))}
+        words = [word for pair in typed.items() for word in pair if word is not True]
+        self.record(chosen, lambda _folder: [], words)
+
     def partner(self, folder: Path) -> Callable[[str], str | None] | None:
         """What answers the program."""
         if find_spec(self.package) is None:

@@ -29,13 +29,17 @@ FEW, MANY, FINALISTS = 5, 30, 3
 Setting = tuple[str, Callable[..., Tensors]]
 
 
-def launched(kernel: triton.JITFunction, programs: tuple[int, ...], arguments: tuple, **settings: object) -> Callable:
-    """A launch, or with `warmup` its compilation."""
+def launched(
+    kernel: triton.JITFunction, programs: tuple[int, ...], arguments: tuple, out: torch.Tensor, **settings: object
+) -> Callable[..., Tensors]:
+    """A launch that fills `out`, or with `warmup` its compilation."""
 
-    def call(warmup: bool = False) -> object:
-        return (
-            kernel.warmup(*arguments, grid=programs, **settings) if warmup else kernel[programs](*arguments, **settings)
-        )
+    def call(warmup: bool = False) -> Tensors:
+        if warmup:
+            kernel.warmup(*arguments, grid=programs, **settings)
+        else:
+            kernel[programs](*arguments, **settings)
+        return [out]
 
     return call
 
@@ -44,16 +48,13 @@ def softmax_settings(size: list[int], inputs: Tensors) -> Iterator[Setting]:
     """A row a program, or as many programs as fit, each with many rows and the next ones' loads in flight."""
     rows, columns = size
     x, y = inputs[0].view(rows, columns), torch.empty(rows, columns, device="cuda", dtype=inputs[0].dtype)
-    width, multiprocessors = (
-        triton.next_power_of_2(columns),
-        torch.cuda.get_device_properties("cuda").multi_processor_count,
-    )
+    width = triton.next_power_of_2(columns)
+    multiprocessors = torch.cuda.get_device_properties("cuda").multi_processor_count
     grids = [(rows, 1), *((multiprocessors * each, stages) for each in (2, 4, 8) for stages in (1, 2, 4))]
     for (programs, stages), warps in pairs(grids, (4, 8, 16)):
-        call = launched(
-            triton_kernels.softmax, (programs,), (x, y, rows, columns), WIDTH=width, STAGES=stages, num_warps=warps
-        )
-        yield f"programs={programs} stages={stages} warps={warps}", (lambda call=call, **how: (call(**how), [y])[1])
+        settings = {"WIDTH": width, "STAGES": stages, "num_warps": warps}
+        call = launched(triton_kernels.softmax, (programs,), (x, y, rows, columns), y, **settings)
+        yield f"programs={programs} stages={stages} warps={warps}", call
 
 
 def product_settings(size: list[int], inputs: Tensors) -> Iterator[Setting]:
@@ -73,18 +74,18 @@ def product_settings(size: list[int], inputs: Tensors) -> Iterator[Setting]:
                 TensorDescriptor.from_tensor(c, [tile_m, tile_n // 2 if halves else tile_n]),
             )
             call = launched(
-                triton_kernels.product, (programs,), (*maps, m, n, k),
+                triton_kernels.product, (programs,), (*maps, m, n, k), c,
                 M=tile_m, N=tile_n, K=tile_k, BAND=8, HALVES=halves, FLATTEN=programs < tiles,
                 num_stages=stages, num_warps=warps,
             )  # fmt: skip
             name = f"TMA {tile_m}x{tile_n}x{tile_k} stages={stages} warps={warps} halves={halves} programs={programs}"
-            yield name, (lambda call=call, **how: (call(**how), [c])[1])
+            yield name, call
         call = launched(
-            triton_kernels.product_by_pointers, (tiles,), (a, b, c, m, n, k),
+            triton_kernels.product_by_pointers, (tiles,), (a, b, c, m, n, k), c,
             M=tile_m, N=tile_n, K=tile_k, BAND=8, num_stages=stages, num_warps=warps,
         )  # fmt: skip
         name = f"pointers {tile_m}x{tile_n}x{tile_k} stages={stages} warps={warps}"
-        yield name, (lambda call=call, **how: (call(**how), [c])[1])
+        yield name, call
 
 
 def attention_settings(causal: bool) -> Callable[[list[int], Tensors], Iterator[Setting]]:
@@ -103,11 +104,11 @@ def attention_settings(causal: bool) -> Callable[[list[int], Tensors], Iterator[
                 for x, rows in ((q, queries), (k, keys), (v, keys), (o, queries))
             ]
             call = launched(
-                triton_kernels.attention, (length // queries, heads), (*maps, length, width**-0.5),
+                triton_kernels.attention, (length // queries, heads), (*maps, length, width**-0.5), o,
                 HEAD=width, QUERIES=queries, KEYS=keys, CAUSAL=causal, num_stages=stages, num_warps=warps,
             )  # fmt: skip
             name = f"queries={queries} keys={keys} stages={stages} warps={warps}"
-            yield name, (lambda call=call, **how: (call(**how), [o])[1])
+            yield name, call
 
     return settings
 

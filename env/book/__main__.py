@@ -24,18 +24,13 @@ def set_up() -> None:
     in_venv.enter(set_up=False)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def main() -> int:
+    """0 when all pages were written and every link leads somewhere; 3 when they were to be looked at without a browser."""
     made = argparse.ArgumentParser(prog="python3 -m env.book", description=__doc__)
     made.add_argument("--out", type=Path, help="the folder (default: dist/book)")
     made.add_argument("--look", action="store_true", help="then drive it in a browser, with screenshots")
     made.add_argument("--no-experiments", action="store_true", help="leave out the page that cargo has to compile")
-    return made
-
-
-def main() -> int:
-    """0 when all pages were written and every link leads somewhere; 3 when they were to be looked at without a browser."""
-    chosen = parser().parse_args()
+    chosen = made.parse_args()
     set_up()
     from env.book import broken_links, experiments, look, site
     from env.ci.browser import SKIPPED, chromium

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import colorsys
 import re
 from html import escape
 
 from bs4 import BeautifulSoup
+from nbconvert.filters import ansi2html
 from nbformat import NotebookNode
 
-from env.book import ansi, code, plots
+from env.book import code, plots
 from env.console import ToolError
 from env.notebooks import VERDICT, tags
 
 SVG, HTML, TEXT = "image/svg+xml", "text/html", "text/plain"
+# What nbconvert makes of a terminal's colours.
+FIXED = re.compile(r'style="color: rgb\((\d+),(\d+),(\d+)\)"')
+SAME = re.compile(r"(<span [^>]*>)([^<]*)</span>(?:\1([^<]*)</span>)+")
+SPAN = re.compile(r"<span [^>]*>([^<]*)</span>")
 STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 # More lines than this scroll in a box.
 TALL = 24
 CHANGED = "The lesson's cell was changed after the recorded run: its output comes with the next one."
+
+
+def _themed(match: re.Match[str]) -> str:
+    """The hue stays; how light it is, the page decides: colours of a terminal are not legible on both light and dark pages."""
+    hue, _, strength = colorsys.rgb_to_hls(*(int(part) / 255 for part in match.groups()))
+    if strength < 0.1:
+        return 'class="ansi-faint"'
+    return f'style="color:hsl({hue * 360:.0f} 75% var(--ink-light))"'
+
+
+def coloured(text: str) -> str:
+    """Escaped text with spans for its colours. The Rust kernel colours each letter alone: equal neighbours are joined."""
+    html = FIXED.sub(_themed, ansi2html(text))
+    return SAME.sub(lambda same: f"{same[1]}{''.join(SPAN.findall(same[0]))}</span>", html)
 
 
 class Outputs:
@@ -76,7 +96,7 @@ def _label(kind: str, cell: NotebookNode, ran: bool) -> str:
 
 def _text(text: str, kind: str) -> str:
     tall = " tall" if text.count("\n") > TALL else ""
-    return f'<pre class="{kind}{tall}" tabindex="0">{ansi.to_html(text.rstrip())}</pre>' if text.strip() else ""
+    return f'<pre class="{kind}{tall}" tabindex="0">{coloured(text.rstrip())}</pre>' if text.strip() else ""
 
 
 def words(outputs: list[NotebookNode]) -> list[str]:

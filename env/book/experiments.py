@@ -22,19 +22,8 @@ FOLDER = ROOT / "crates" / "web"
 TARGET = paths.TARGET / "web"
 WASM = "wasm32-unknown-unknown"
 # The standard library is built from its source, which the set-up brings; the target itself need not be installed.
-BUILD = [
-    "cargo",
-    "rustc",
-    "--locked",
-    "--release",
-    "-p",
-    "gpulab-web",
-    "--lib",
-    "--crate-type",
-    "cdylib",
-    "--target",
-    WASM,
-]
+BUILD = ["cargo", "rustc", "--locked", "--release", "-p", "gpulab-web", "--lib", "--crate-type=cdylib"]
+BUILD += [f"--target={WASM}", "-Z", "build-std=std,panic_abort"]
 SMALL = {
     "CARGO_PROFILE_RELEASE_OPT_LEVEL": "s",
     "CARGO_PROFILE_RELEASE_LTO": "true",
@@ -92,12 +81,7 @@ show. Nothing is sent anywhere, and nothing measures time: only a GPU has times.
 def made() -> Experiments:
     """Compiles the simulator for the browser, and describes the experiments: a minute or two for the first time."""
     next_step = "run `make setup`, then look at the compiler's message above"
-    run(
-        [*BUILD, "-Z", "build-std=std,panic_abort"],
-        "the simulator could not be built for the browser",
-        next_step,
-        env=SMALL,
-    )
+    run(BUILD, "the simulator could not be built for the browser", next_step, env=SMALL)
     out = TARGET / "experiments.json"
     environment = {"LD_LIBRARY_PATH": paths.library_path()}
     run([*DESCRIBE, out], "the experiments could not be described", next_step, env=environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +12,7 @@ from urllib.parse import unquote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from env.book import documents, lessons, overview, records, search
+from env.book import documents, lessons, overview, records
 from env.book.experiments import Experiments, of_lesson
 from env.book.links import Links
 from env.book.page import Page
@@ -61,7 +62,7 @@ def build(out: Path = OUT, experiments: Experiments | None = None) -> Built:
         _write(part / unquote(place), file.read_bytes())
     for file in (HERE / "static").iterdir():
         _write(part / "static" / file.name, file.read_bytes())
-    _write(part / "static" / "search-index.js", search.index(pages).encode())
+    _write(part / "static" / "search-index.js", search_index(pages).encode())
     for name, content in (experiments.files() if experiments else {}).items():
         _write(part / name, content)
     _write(part / MARK, b"written by `make book`, which replaces this folder\n")
@@ -70,6 +71,20 @@ def build(out: Path = OUT, experiments: Experiments | None = None) -> Built:
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     runs = {lesson.name: record.machine if record else "" for lesson, record in courses}
     return Built(len(written), runs, size)
+
+
+def search_index(pages: list[Page]) -> str:
+    """A script, since a page from a file may fetch nothing: `[page's title, [[address, part's title, words], …]]` for each page."""
+    rows = []
+    for page in pages:
+        parts = []
+        for section in page.sections:
+            address = page.out if section.level == 1 else f"{page.out}#{section.anchor}"
+            parts.append([address, section.title, " ".join(" ".join(section.text).split())])
+        rows.append([page.title, parts])
+    text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+    # Inside a script's file nothing ends it early; line separators are the one thing that JSON allows and old readers not.
+    return f"window.BOOK_INDEX={text.replace(chr(0x2028), ' ').replace(chr(0x2029), ' ')};\n"
 
 
 def _finish(page: Page, links: Links) -> None:

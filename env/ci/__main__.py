@@ -112,17 +112,12 @@ def main(more: bool = False) -> int:
     return Test().run([*steps.CARGO, *(steps.MORE if more else [])], steps.SET_UP, steps.BESIDE)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+if __name__ == "__main__":
     made = argparse.ArgumentParser(prog="python3 -m env.ci", description=__doc__)
     made.add_argument(
         "--all", action="store_true", help="also what `make test-all` proves: Macs, Colab, book, container"
     )
-    return made
-
-
-if __name__ == "__main__":
-    chosen = parser().parse_args()
+    chosen = made.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # rustup's folder, for a Rust that the set-up installs while this runs.
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", ""), os.path.expanduser("~/.cargo/bin")])

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from env import in_venv
-from env.console import ToolError
+from env.console import ToolError, tool
 
 FLAGS = [
     "--no-sandbox",
@@ -241,23 +240,16 @@ def main() -> int:
         print("skipped: no Chromium on PATH\nnext: install it (Debian: apt-get install chromium), or set CHROMIUM")
         return SKIPPED
     folder = notebooks.ROOT / "results" / "run" / "screens"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not chosen.names:
-            print(faults(browser, folder), flush=True)
-        for path in notebooks.find(chosen.names or "00"):
-            for old in folder.glob(f"{path.stem.split('_')[0]}-*.png"):
-                old.unlink()
-            print(drive(path, browser, folder), flush=True)
-    except ToolError as problem:
-        print(f"FAILED {problem}")
-        return 1
-    except OSError as error:
-        print(f"FAILED {error}\nnext: make results/run writable and try again")
-        return 1
+    folder.mkdir(parents=True, exist_ok=True)
+    if not chosen.names:
+        print(faults(browser, folder), flush=True)
+    for path in notebooks.find(chosen.names or "00"):
+        for old in folder.glob(f"{path.stem.split('_')[0]}-*.png"):
+            old.unlink()
+        print(drive(path, browser, folder), flush=True)
     return 0
 
 
 if __name__ == "__main__":
     in_venv.enter("tests")
-    sys.exit(main())
+    tool(main)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 
 from env import paths
-from env.console import ToolError, problem
+from env.command import output
+from env.console import ToolError, tool
 from env.kernel_cache import candle
 
 MARK = re.compile(r'#\[ignore = "(?P<why>[^"]*)"\]\s*(?:#\[[^\]]*\]\s*)*fn (?P<name>\w+)')
@@ -33,18 +33,13 @@ def ignored() -> dict[str, str]:
 
 def has_gpu() -> bool:
     """Whether NVIDIA's driver shows a GPU."""
-    program = shutil.which("nvidia-smi")
-    return (
-        program is not None
-        and "GPU 0" in subprocess.run([program, "-L"], capture_output=True, text=True, check=False).stdout
-    )
+    return "GPU 0" in (output(["nvidia-smi", "-L"]) or "")
 
 
 def main() -> int:
     """0 when at least one test ran and all passed."""
     if not has_gpu():
-        problem(ToolError("there is no NVIDIA GPU: `nvidia-smi -L` shows none", "run this on a machine with one"))
-        return 1
+        raise ToolError("there is no NVIDIA GPU: `nvidia-smi -L` shows none", "run this on a machine with one")
     others = [name for name, why in ignored().items() if why != NEEDED]
     crates = sys.argv[1:] or os.environ.get("ARGS", "").split() or [part for c in CRATES for part in ("-p", c)]
     command = ["cargo", "test", "--locked", *crates, "--tests", "--no-fail-fast", "--", "--ignored"]
@@ -56,10 +51,9 @@ def main() -> int:
     print(done.stdout, end="")
     ran = sum(int(count) for count in re.findall(r"test result: \w+\. (\d+) passed", done.stdout))
     if done.returncode == 0 and ran == 0:
-        problem(ToolError("no test ran", f"see that tests are marked `{NEEDED}`"))
-        return 1
+        raise ToolError("no test ran", f"see that tests are marked `{NEEDED}`")
     return done.returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tool(main)

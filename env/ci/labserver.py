@@ -6,16 +6,16 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from env import lab
+from env.command import free_ports
 from env.console import ToolError
 from env.notebooks import ROOT
 
@@ -35,9 +35,7 @@ def jupyterlab(scratch: Path, **more: str) -> Iterator[tuple[str, str]]:
     `more` goes into its environment.
     """
     scratch.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    [port] = free_ports(1)
     for name, values in SETTINGS.items():
         file = scratch / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True)
@@ -58,24 +56,16 @@ def jupyterlab(scratch: Path, **more: str) -> Iterator[tuple[str, str]]:
         server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
     try:
-        _wait_for_server(server, address, token, log)
+        deadline = time.monotonic() + START_LIMIT_S
+        while not lab.answers(port, token):
+            if server.poll() is not None or time.monotonic() > deadline:
+                said = log.read_text(encoding="utf-8", errors="replace")[-1500:]
+                raise ToolError(f"JupyterLab did not start:\n{said}", "make setup")
+            time.sleep(0.2)
         yield address, token
     finally:
         _end(server, address, token)
         shutil.rmtree(SAVED, ignore_errors=True)
-
-
-def _wait_for_server(server: subprocess.Popen[bytes], address: str, token: str, log: Path) -> None:
-    deadline = time.monotonic() + START_LIMIT_S
-    while True:
-        try:
-            _ask(address, token, "api/status")
-            return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            if server.poll() is not None or time.monotonic() > deadline:
-                said = log.read_text(encoding="utf-8", errors="replace")[-1500:]
-                raise ToolError(f"JupyterLab did not start:\n{said}", "make setup") from None
-            time.sleep(0.2)
 
 
 def _ask(address: str, token: str, what: str, method: str = "GET") -> bytes:

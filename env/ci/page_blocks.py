@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Tests what the pages tell the reader to type: runs their blocks, checks that each command exists, lists what is not run.
 
-The last line counts. `--list` runs nothing.
+The last line counts.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import signal
@@ -56,9 +55,6 @@ def run(block) -> str | None:
 
 def main() -> int:
     """1 where a block failed, or something is said that does not exist."""
-    parser = argparse.ArgumentParser(prog="python3 -m env.ci.page_blocks", description=__doc__)
-    parser.add_argument("--list", action="store_true", help="run nothing, only list and check")
-    chosen = parser.parse_args()
     from env.lint import file_rules, page_rules, typed_commands
     from env.lint.blocks import LANGUAGES, blocks
     from env.notebooks import relative
@@ -77,15 +73,12 @@ def main() -> int:
             counts["known"] += program in typed_commands.OURS
         for block in blocks(page, text):
             where = f"{relative(page)}:{block.line}"
-            if block.is_run and not chosen.list:
+            if block.is_run:
                 started, problem = time.monotonic(), run(block)
                 print(
                     f"{'FAILED' if problem else 'ran':<9}{where:<34}{time.monotonic() - started:6.1f} s  {problem or ''}"
                 )
                 counts["failed" if problem else "ran"] += 1
-            elif block.is_run:
-                print(f"{'runs':<9}{where}")
-                counts["ran"] += 1
             elif block.reason:
                 print(f"{'not run':<9}{where:<34} {block.reason}")
                 counts["not run"] += 1

@@ -206,11 +206,6 @@ class Steps:
         text = self.finished("stop")
         self.expect("Stop says what is lost", "all variables are gone" in text and "next: " in text, text)
 
-    def leave_running(self) -> None:
-        """Starts a cell that takes long, and waits for its first words."""
-        self.press_run("slow")
-        self.wait("the slow cell begins", lambda: "tick 1" in self.look("slow")["text"], lambda: self.look("slow"))
-
     def came_back(self) -> None:
         """What ran while the page was closed is there, and what runs still goes on."""
         self.wait(
@@ -249,8 +244,9 @@ def _first_life(steps: Steps, url: str) -> None:
     steps.open(url)
     for step in (steps.early, steps.failures, steps.narrow, steps.colours, steps.help, steps.many, steps.stop):
         step()
-    # Stop has taken all variables; what the page shows of them stays.
-    steps.leave_running()
+    # Stop has taken all variables; what the page shows of them stays. The last cell still runs when the page is left.
+    steps.press_run("slow")
+    steps.wait("the slow cell begins", lambda: "tick 1" in steps.look("slow")["text"], lambda: steps.look("slow"))
 
 
 def _watched(steps: Steps, work: Callable[[], object]) -> None:

@@ -236,20 +236,24 @@ def without_nvrtc(commands: Commands) -> tuple[list[Check], str]:
     return _run(commands, "without nvrtc", RUN / "without-nvrtc", PACKED, "--without-nvrtc")
 
 
+def _in_browser(commands: Commands, name: str, *tool: str) -> tuple[list[Check], str]:
+    """A tool that drives a browser, and says with 3 that there is none."""
+    status, output = commands.run(name, [PYTHON, "-m", *tool], LONG_S)
+    return (
+        _skip(f"{name} in a browser", output.strip())
+        if status == 3
+        else ([Check(name, PASSED if status == 0 else FAILED)], output)
+    )
+
+
 def browser(commands: Commands) -> tuple[list[Check], str]:
     """One notebook in JupyterLab: Run All, a plot, no error."""
-    status, output = commands.run("browser", [PYTHON, "-m", "env.ci.browser"], LONG_S)
-    if status == 3:
-        return _skip("browser", output.strip())
-    return [Check("browser", PASSED if status == 0 else FAILED)], output
+    return _in_browser(commands, "browser", "env.ci.browser")
 
 
 def book(commands: Commands) -> tuple[list[Check], str]:
     """The course as pages: all links lead somewhere, and a browser shows them from files, phone and desk, light and dark."""
-    status, output = commands.run("book", [PYTHON, "-m", "env.book", "--look"], LONG_S)
-    if status == 3:
-        return _skip("book in a browser", output.strip())
-    return [Check("book", PASSED if status == 0 else FAILED)], output
+    return _in_browser(commands, "book", "env.book", "--look")
 
 
 def container(commands: Commands) -> tuple[list[Check], str]:

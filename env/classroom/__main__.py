@@ -16,23 +16,9 @@ import socket
 from env import in_venv
 from env.classroom import contest
 from env.console import ToolError, tool
+from env.setup import gpulab_program
 
 PORT = 8123
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line; host and port come by HOST and PORT, too."""
-    made = argparse.ArgumentParser(prog="python3 -m env.classroom", description=__doc__)
-    made.add_argument(
-        "--host", default=os.environ.get("HOST") or "127.0.0.1", help="where it listens: 0.0.0.0 for the room"
-    )
-    made.add_argument("--port", default=os.environ.get("PORT") or str(PORT), help="its port; 0 is any that is free")
-    made.add_argument("--contest", default=os.environ.get("CONTEST", ""), metavar="TASKS",
-                      help=f"hold a contest of kernels, for example {','.join(contest.TASKS)}")  # fmt: skip
-    made.add_argument(
-        "--gpu", action="store_true", default=bool(os.environ.get("GPU")), help="time entries on the NVIDIA GPU"
-    )
-    return made
 
 
 def own_address(host: str) -> str:
@@ -88,14 +74,24 @@ async def serve(host: str, port: int, judge: contest.Judge | None) -> None:
 
 def main() -> int:
     """Runs the class."""
-    chosen = parser().parse_args()
+    made = argparse.ArgumentParser(prog="python3 -m env.classroom", description=__doc__)
+    made.add_argument(
+        "--host", default=os.environ.get("HOST") or "127.0.0.1", help="where it listens: 0.0.0.0 for the room"
+    )
+    made.add_argument("--port", default=os.environ.get("PORT") or str(PORT), help="its port; 0 is any that is free")
+    made.add_argument("--contest", default=os.environ.get("CONTEST", ""), metavar="TASKS",
+                      help=f"hold a contest of kernels, for example {','.join(contest.TASKS)}")  # fmt: skip
+    made.add_argument(
+        "--gpu", action="store_true", default=bool(os.environ.get("GPU")), help="time entries on the NVIDIA GPU"
+    )
+    chosen = made.parse_args()
     if not chosen.port.isdigit() or int(chosen.port) >= 1 << 16:
         raise ToolError(f"PORT={chosen.port} is no port number up to 65535", "make class PORT=8123")
     tasks = [one.strip() for one in chosen.contest.split(",") if one.strip()]
     unknown = [one for one in tasks if one not in contest.TASKS]
     if unknown:
         raise ToolError(f"CONTEST={unknown[0]} is no task", f"make class CONTEST={','.join(contest.TASKS)}")
-    judge = contest.Judge(contest.program(), tasks, chosen.gpu) if tasks else None
+    judge = contest.Judge(gpulab_program.built(), tasks, chosen.gpu) if tasks else None
     asyncio.run(serve(chosen.host, int(chosen.port), judge))
     return 0
 

@@ -23,15 +23,6 @@ LIMITS = f"ulimit -t {CPU_S}; ulimit -f 0; ulimit -c 0"
 MEMORY = f"ulimit -v {MEMORY_KIB} 2>/dev/null"
 
 
-def program() -> Path:
-    """The program `gpulab`, built where it is not yet."""
-    from env.setup import gpulab_program as built
-    from env.setup import rust
-
-    built.program(rust.toolchain(quiet=True), quiet=True)
-    return paths.PROGRAMS / "gpulab"
-
-
 class Judge:
     """Judges one entry after the other."""
 

@@ -12,6 +12,7 @@ import operator
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from env import paths, progress
 
@@ -80,16 +81,19 @@ def _inside(value: str) -> str | None:
 def questions(lesson: str, folder: Path | None = None) -> dict[str, str] | None:
     """What a lesson asks its readers to predict: the variable's name, and the words above it. None for a notebook that the course
     does not have. What stands in an exercise is an answer, and no prediction."""
-    place = (folder or paths.NOTEBOOKS) / f"{lesson}.ipynb"
-    notebook = paths.read_json(place) if progress.LESSON.fullmatch(lesson) and place.is_file() else {}
-    if not notebook:
-        return None
+    cells = _code_cells(lesson, folder or paths.NOTEBOOKS)
     asked: dict[str, str] = {}
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code" and "exercise" not in cell["metadata"].get("tags", []):
+    for cell in cells or []:
+        if "exercise" not in cell["metadata"].get("tags", []):
             for name, words in _asked("".join(cell["source"])):
                 asked.setdefault(name, words)
-    return asked
+    return None if cells is None else asked
+
+
+def _code_cells(lesson: str, folder: Path) -> list[dict[str, Any]] | None:
+    """Those of a lesson of the course; None for another notebook."""
+    notebook = paths.read_json(folder / f"{lesson}.ipynb") if progress.LESSON.fullmatch(lesson) else {}
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"] if notebook else None
 
 
 def _asked(code: str) -> Iterator[tuple[str, str]]:
@@ -113,9 +117,7 @@ def _asked(code: str) -> Iterator[tuple[str, str]]:
 
 def exercises(lesson: str) -> tuple[int, set[str]]:
     """How many exercises a lesson has, and the ids of its code cells."""
-    place = paths.NOTEBOOKS / f"{lesson}.ipynb"
-    notebook = paths.read_json(place) if progress.LESSON.fullmatch(lesson) and place.is_file() else {}
-    cells = [cell for cell in notebook.get("cells", []) if cell["cell_type"] == "code"]
+    cells = _code_cells(lesson, paths.NOTEBOOKS) or []
     return sum("exercise" in cell["metadata"].get("tags", []) for cell in cells), {cell.get("id", "") for cell in cells}
 
 

@@ -10,7 +10,7 @@ import nbformat
 from env.colab.edition import make
 from env.colab.settings import Settings, load
 from env.console import ToolError
-from env.notebooks import ROOT, find, relative
+from env.notebooks import ROOT, find
 from env.notebooks import load as load_lesson
 
 FOLDER = ROOT / "colab"
@@ -55,8 +55,3 @@ def stale() -> list[Path]:
     files = wanted()
     changed = [path for path, text in files.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     return changed + sorted(path for path in FOLDER.glob("*.ipynb") if path not in files)
-
-
-def names(paths: list[Path]) -> str:
-    """Files for a message."""
-    return ", ".join(relative(path) for path in paths)

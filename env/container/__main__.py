@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from env import paths
 from env.ci.disk import held
+from env.command import free_ports
 from env.console import ToolError, seconds, tool
 from env.container import engine
 from env.container.builder import Builder
@@ -82,7 +82,7 @@ class Trial:
         """A checkout that belongs to somebody: JupyterLab, a notebook, the files' owner, the end."""
         # From what the image was made of: the project may be worked on meanwhile.
         engine.clone(self.context, work, OWNER)
-        port = free_port()
+        [port] = free_ports(1)
         with engine.started(self.builder, "caller", work, PORT=str(port)) as seat:
             size = held(seat.root)
             port, token, waited = seat.address()
@@ -120,7 +120,7 @@ class Trial:
     def other_user(self, work: Path) -> None:
         """`--user`, and an empty folder."""
         engine.own(work, OTHER)
-        port = free_port()
+        [port] = free_ports(1)
         with engine.started(self.builder, "user", work, user=OTHER, PORT=str(port), GPULAB_TOKEN="f" * 32) as seat:
             _, token, waited = seat.address()
             self.check(
@@ -178,13 +178,6 @@ class Trial:
             self.builder.remove()
         print(f"{seconds(time.monotonic() - began)}\n{self.passed} passed, {self.failed} failed", flush=True)
         return 1 if self.failed else 0
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def check_machine() -> None:

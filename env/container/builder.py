@@ -76,17 +76,7 @@ class Builder:
     def build(self, context: Path, dockerfile: str, arguments: dict[str, str]) -> None:
         """Builds IMAGE as `docker build` would, with what is known from an earlier build."""
         # Docker's own format: HEALTHCHECK is no part of the other one.
-        command = [
-            *self._program(),
-            "bud",
-            "--layers",
-            "--isolation",
-            "chroot",
-            "--network",
-            "host",
-            "--format",
-            "docker",
-        ]
+        command = [*self._program(), "bud", "--layers", "--isolation=chroot", "--network=host", "--format=docker"]
         for name, value in {"BASE": BASE, **arguments}.items():
             command += ["--build-arg", f"{name}={value}"]
         command += ["-f", dockerfile, "-t", IMAGE, "."]

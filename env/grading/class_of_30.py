@@ -176,23 +176,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m env.grading.class_of_30", description=__doc__)
     parser.add_argument("--only", default="", help="such as right-1,crash")
     parser.add_argument("--twice", action="store_true", help="grade again, and compare")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds a cell may take")
-    parser.add_argument("--keep", type=Path, help="where the course goes (default: a temporary folder)")
     chosen = parser.parse_args()
     lesson = load(find("10")[0])
     planted = submissions(lesson)
     names = [name for name in chosen.only.split(",") if name] or list(planted)
     planted = {name: planted[name] for name in names}
     with tempfile.TemporaryDirectory() as temporary:
-        place = (chosen.keep or Path(temporary) / "course").resolve()
+        place = (Path(temporary) / "course").resolve()
         os.environ["COURSE"] = str(place)
         release = assignment.make([lesson], NAME, POINTS, place) / f"{lesson.name}.ipynb"
         write_class(nbformat.read(release, as_version=4), planted, place / "came-back")
         tables = []
         for _ in range(2 if chosen.twice else 1):
             started = time.monotonic()
-            grader = grade.Grader(NAME, place, False, Limits(cell_s=chosen.limit), chosen.jobs)
+            grader = grade.Grader(NAME, place, False, Limits(), 2)
             table, alike = grade.grade(grader, place / "came-back")
             print(grade.text(table))
             print("\n".join(f"alike, {exercise}: {', '.join(who)} ({how})" for exercise, who, how in alike))

@@ -224,9 +224,7 @@ class IsolatedKernel(RunningKernel):
     def manager(self) -> AsyncKernelManager:
         """With sockets in the scratch folder, and the walls around the kernel's command."""
         manager = super().manager()
-        if not self.isolation.network and not self.isolation.program:
-            pass
-        else:
+        if self.isolation.network or self.isolation.program:
             manager.transport = "ipc"
             manager.connection_file = str(self.scratch / "run" / "kernel.json")
             manager.ip = str(self.scratch / "run" / "s")

@@ -11,7 +11,7 @@ import re
 import secrets
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
@@ -78,21 +78,16 @@ def signed(source: str, word: str) -> str:
     return f"{{\nlet verdict = {call};\nverdict.evcxr_display();\n{said}\n}}"
 
 
-@dataclass
-class _State:
-    """What is known while a notebook runs."""
-
-    lost: dict[str, str] = field(default_factory=dict)
-    judged: dict[str, Grade] = field(default_factory=dict)
-    shown: dict[str, list[NotebookNode]] = field(default_factory=dict)
-
-
 class Grading:
     """The execution of one restored notebook."""
 
     def __init__(self, made: restore.Restored, isolation: Isolation, limits: Limits | None = None) -> None:
         self.made, self.isolation, self.limits = made, isolation, limits or Limits()
-        self.stop, self.state = threading.Event(), _State()
+        self.stop = threading.Event()
+        # What is known while it runs: whose cell ended the kernel, and why; the grades so far; what each cell showed.
+        self.lost: dict[str, str] = {}
+        self.judged: dict[str, Grade] = {}
+        self.shown: dict[str, list[NotebookNode]] = {}
         self.kernels, self.most_mib = 0, 0
         self.cells = [cell for cell in made.notebook.cells if cell.cell_type == "code" and cell.source.strip()]
 
@@ -101,7 +96,7 @@ class Grading:
         started = time.monotonic()
         for cell in self.cells:
             if part(cell) == "answer" and (why := restore.refused(cell.source)):
-                self.state.lost[exercise(cell)] = f"the answer holds {why}, and was not run"
+                self.lost[exercise(cell)] = f"the answer holds {why}, and was not run"
         faults = 0
         while True:
             try:
@@ -147,9 +142,9 @@ class Grading:
 
     def _wanted(self, cell: NotebookNode) -> bool:
         """Answers that did no harm, checks that have not been asked, and whatever these need."""
-        if exercise(cell) in self.state.lost:
+        if exercise(cell) in self.lost:
             return False
-        return not (part(cell) == "check" and exercise(cell) in self.state.judged)
+        return not (part(cell) == "check" and exercise(cell) in self.judged)
 
     def _lost(self, done: Execution, over: str, left: float) -> str:
         """Why the kernel, or the process that runs the cells in it, is gone."""
@@ -167,28 +162,28 @@ class Grading:
     def _blame(self, cell: NotebookNode, why: str, time_left: bool) -> bool:
         """Notes whose cell it was; true when another kernel is worth its start."""
         name = exercise(cell)
-        self.state.shown[cell.id] = [new_output("stream", name="stdout", text=f"{why}\n")]
+        self.shown[cell.id] = [new_output("stream", name="stdout", text=f"{why}\n")]
         if part(cell) == "look":
             # Pictures come last: nothing is left to be graded.
             return False
         if not name:
-            if self.state.judged:
+            if self.judged:
                 return False
             raise ToolError(
                 f"the assignment's own cell `{cell.id}` failed: {why}",
                 "make setup, then make grade again; LIMIT=300 on a busy machine",
             )
-        self.state.lost[name] = why
+        self.lost[name] = why
         if part(cell) == "check":
-            self.state.judged[name] = Grade(name, self._most(name), 0.0, "ended", why)
+            self.judged[name] = Grade(name, self._most(name), 0.0, "ended", why)
         return time_left
 
     def _note(self, cell: NotebookNode, done: Execution, word: str) -> None:
         """Keeps what a cell showed, and of a check its verdict."""
-        self.state.shown[cell.id] = shown(done, word)
+        self.shown[cell.id] = shown(done, word)
         name = exercise(cell)
         if part(cell) == "check" and name:
-            self.state.judged[name] = judged(name, self._most(name), done, word)
+            self.judged[name] = judged(name, self._most(name), done, word)
 
     def _most(self, name: str) -> float:
         found = (cell for cell in self.cells if part(cell) == "check" and exercise(cell) == name)
@@ -199,12 +194,12 @@ class Grading:
         told = list(self.made.told)
         for number, cell in enumerate(self.cells, 1):
             name = exercise(cell)
-            cell.outputs, cell.execution_count = self.state.shown.get(cell.id, []), number
+            cell.outputs, cell.execution_count = self.shown.get(cell.id, []), number
             if part(cell) != "check":
                 continue
-            grade = self.state.judged.get(name) or Grade(name, self._most(name))
-            if name in self.state.lost and name not in self.state.judged:
-                grade.verdict, grade.what = "ended", self.state.lost[name]
+            grade = self.judged.get(name) or Grade(name, self._most(name))
+            if name in self.lost and name not in self.judged:
+                grade.verdict, grade.what = "ended", self.lost[name]
             elif grade.verdict == "not run":
                 grade.what = f"the time for one submission, {self.limits.whole_s:.0f} s, was over"
             grades.append(grade)

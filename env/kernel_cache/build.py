@@ -43,12 +43,6 @@ def lesson_lines(lessons: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def lines_to_keep(rust: Toolchain) -> list[str]:
-    """What was warmed before, unless all of it would have to be built again."""
-    stamp = recipe.warmed()[1]
-    return stamp.get("lines", []) if stamp.get("compiler") == recipe.compiler_key(rust.version) else []
-
-
 def warm(rust: Toolchain, evcxr: Path, *sets: str) -> None:
     """Builds what sets of `:dep` lines need, in one go, but for those that the warmed build that is there serves."""
     step = Step("warmed build")

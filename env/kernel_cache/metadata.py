@@ -16,63 +16,25 @@ from urllib.parse import quote
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of Rust's standard library: what its own functions are made of, behind types of its own.
-OF_STD = {
-    *("addr2line", "adler2", "alloctests", "compiler_builtins", "coretests", "getopts", "gimli", "libc", "memchr"),
-    *("miniz_oxide", "object", "panic_abort", "panic_unwind", "profiler_builtins", "rustc-demangle", "std_detect"),
-    *("rustc-literal-escaper", "test", "unicode-width", "unwind"),
-}
-# Of the course's crates, of candle and polars: what only functions call, and what runs in the compiler.
-OF_COURSE = {
-    # Matrix products of the CPU.
-    *(
-        "dyn-stack",
-        "dyn-stack-macros",
-        "gemm",
-        "gemm-c32",
-        "gemm-c64",
-        "gemm-common",
-        "gemm-f16",
-        "gemm-f32",
-        "gemm-f64",
-    ),
-    *("libm", "pulp", "pulp-wasm-simd-flag", "raw-cpuid"),
-    # The operating system.
-    *(
-        "libc",
-        "linux-raw-sys",
-        "rustix",
-        "errno",
-        "sysctl",
-        "sysinfo",
-        "tokio",
-        "mio",
-        "socket2",
-        "crossterm",
-        "memmap2",
-    ),
-    *("signal-hook", "signal-hook-mio", "signal-hook-registry", "getrandom", "libloading", "parking_lot_core"),
-    # Packing, texts and numbers as texts.
-    *("lzma-rust2", "zip", "typed-path", "flate2", "miniz_oxide", "crc32fast", "adler2", "base64", "atoi_simd", "ryu"),
-    *(
-        "regex",
-        "regex-automata",
-        "regex-syntax",
-        "fancy-regex",
-        "onig",
-        "onig_sys",
-        "aho-corasick",
-        "memchr",
-        "daachorse",
-    ),
-    *("spm_precompiled", "nom", "minimal-lexical", "unicode-normalization-alignments", "unicode_categories"),
-    *("unicode-segmentation", "unicode-width", "comfy-table", "similar", "csv-core", "zmij", "itoa", "dtoa"),
-    *("chrono-tz", "phf", "phf_shared", "uuid", "argminmax", "object", "ppv-lite86", "rand_chacha"),
-    # Macros, and what they are made of.
-    *("autocfg", "paste", "seq-macro", "version_check", "syn", "quote", "proc-macro2", "unicode-ident", "litrs", "cc"),
-    *("thiserror-impl", "zerocopy", "zerocopy-derive", "bytemuck_derive", "strum_macros", "const-oid"),
-    *("darling", "darling_core", "darling_macro", "derive_builder", "derive_builder_core", "derive_builder_macro"),
-    *("strsim", "ident_case", "synstructure", "yoke-derive", "zerofrom-derive", "monostate-impl"),
-}
+OF_STD = """addr2line adler2 alloctests compiler_builtins coretests getopts gimli libc memchr miniz_oxide object panic_abort
+panic_unwind profiler_builtins rustc-demangle std_detect rustc-literal-escaper test unicode-width unwind"""
+# Of the course's crates, of candle and polars: what only functions call, and what runs in the compiler. Matrix products of the
+# CPU; the operating system; packing, texts and numbers as texts; macros, and what they are made of.
+OF_COURSE = """dyn-stack dyn-stack-macros gemm gemm-c32 gemm-c64 gemm-common gemm-f16 gemm-f32 gemm-f64 libm pulp
+pulp-wasm-simd-flag raw-cpuid
+
+libc linux-raw-sys rustix errno sysctl sysinfo tokio mio socket2 crossterm memmap2 signal-hook signal-hook-mio
+signal-hook-registry getrandom libloading parking_lot_core
+
+lzma-rust2 zip typed-path flate2 miniz_oxide crc32fast adler2 base64 atoi_simd ryu regex regex-automata regex-syntax
+fancy-regex onig onig_sys aho-corasick memchr daachorse spm_precompiled nom minimal-lexical
+unicode-normalization-alignments unicode_categories unicode-segmentation unicode-width comfy-table similar csv-core
+zmij itoa dtoa chrono-tz phf phf_shared uuid argminmax object ppv-lite86 rand_chacha
+
+autocfg paste seq-macro version_check syn quote proc-macro2 unicode-ident litrs cc thiserror-impl zerocopy
+zerocopy-derive bytemuck_derive strum_macros const-oid darling darling_core darling_macro derive_builder
+derive_builder_core derive_builder_macro strsim ident_case synstructure yoke-derive zerofrom-derive monostate-impl
+"""
 # Where the folder stands in an answer that is kept: as a path, and in addresses.
 FOLDER, ADDRESS = "@folder@", "@address@"
 MOST_ANSWERS = 32
@@ -85,18 +47,7 @@ ALONE = ("--offline", "--locked", "--frozen")
 def built(cargo: str, arguments: list[str]) -> dict[tuple[str, str], set[str]]:
     """Name and version of each crate that is built, with its features, as `cargo tree` tells them."""
     platform = arguments[arguments.index("--filter-platform") + 1]
-    command = [
-        cargo,
-        "tree",
-        "--edges",
-        "normal,build",
-        "--prefix",
-        "none",
-        "--format",
-        "{p}|{f}",
-        "--target",
-        platform,
-    ]
+    command = [cargo, "tree", "--edges=normal,build", "--prefix=none", "--format={p}|{f}", f"--target={platform}"]
     for word, value in zip(arguments, [*arguments[1:], ""], strict=True):
         if word in WITH_VALUE:
             command += [word, value]
@@ -118,7 +69,7 @@ def shorten(metadata: dict, found: dict[tuple[str, str], set[str]]) -> dict:
     if not all(ids[member] in found for member in metadata["workspace_members"]):
         raise LookupError("this tree is of another crate")
     names = {ids[member][0] for member in metadata["workspace_members"]}
-    hidden = OF_STD if {"core", "std"} <= names else OF_COURSE
+    hidden = set((OF_STD if {"core", "std"} <= names else OF_COURSE).split())
     kept = {id for id, crate in ids.items() if crate in found and crate[0] not in hidden}
     for key in ("workspace_members", "workspace_default_members"):
         if key in metadata:
@@ -136,14 +87,8 @@ def shorten(metadata: dict, found: dict[tuple[str, str], set[str]]) -> dict:
 def question(cargo: str, arguments: list[str]) -> str:
     """Names all that the answer depends on: the compiler, the manifests and lock files, and what is asked of them."""
     words = [Path(__file__).read_bytes(), cargo.encode(), os.environ.get("CARGO_ENCODED_RUSTFLAGS", "").encode()]
-    manifests = [
-        ROOT / "Cargo.toml",
-        ROOT / "Cargo.lock",
-        ROOT / "support-crate/Cargo.toml",
-        *ROOT.glob("crates/*/Cargo.toml"),
-    ]
-    for name in sorted(manifests):
-        words.append(name.read_bytes())
+    manifests = [*ROOT.glob("Cargo.*"), ROOT / "support-crate/Cargo.toml", *ROOT.glob("crates/*/Cargo.toml")]
+    words += [manifest.read_bytes() for manifest in sorted(manifests)]
     folder = str(manifest_folder(arguments))
     for word in arguments:
         file = Path(word)

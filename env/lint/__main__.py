@@ -39,15 +39,20 @@ def lint(paths: list[Path]) -> int:
             lessons.append(notebooks.load(path.resolve()))
         except ToolError as problem:
             found.append(str(problem))
-    found += [str(finding) for lesson in lessons for finding in notebook_rules.check(lesson)]
+    findings = [finding for lesson in lessons for finding in notebook_rules.check(lesson)]
     if paths:
-        found += [str(finding) for lesson in lessons for finding in figures.check(lesson)]
-        found += [str(finding) for lesson in lessons for finding in words.check(lesson.path)]
+        findings += [one for lesson in lessons for one in (*figures.check(lesson), *words.check(lesson.path))]
     else:
-        found += [str(finding) for finding in [*figures.everything(lessons), *glossary.check(lessons)]]
-        found += [str(finding) for finding in [*names.check(lessons), *notes.check(lessons)]]
-        found += [str(finding) for finding in words.listed(words.findings(file_rules.files()), words.still_open())]
-        found += [str(finding) for finding in file_rules.check(lessons, file_rules.files())]
+        findings += [
+            *figures.everything(lessons),
+            *glossary.check(lessons),
+            *names.check(lessons),
+            *notes.check(lessons),
+        ]
+        findings += words.listed(words.findings(file_rules.files()), words.still_open())
+        findings += file_rules.check(lessons, file_rules.files())
+    found += map(str, findings)
+    if not paths:
         # Raises what keeps the edition from being made at all.
         found += [
             f"{notebooks.relative(path)}: is not as `make colab` writes it\nnext: make colab"
@@ -63,17 +68,12 @@ def lint(paths: list[Path]) -> int:
     return 1 if found else 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def main() -> int:
+    """0 when nothing was found, 2 when nothing could be checked."""
     made = argparse.ArgumentParser(prog="python3 -m env.lint", description=__doc__)
     made.add_argument("notebooks", nargs="*", type=Path, help="only these notebooks (default: everything)")
     made.add_argument("--strip", action="store_true", help="remove outputs instead of checking")
-    return made
-
-
-def main() -> int:
-    """0 when nothing was found, 2 when nothing could be checked."""
-    chosen = parser().parse_args()
+    chosen = made.parse_args()
     return strip(chosen.notebooks) if chosen.strip else lint(chosen.notebooks)
 
 

@@ -330,7 +330,6 @@ def main() -> int:
     """Prints all findings by notebook and page, with their numbers; 1 when there are any."""
     made = argparse.ArgumentParser(prog="python3 -m env.lint.figures", description="Figures in prose without a source.")
     made.add_argument("names", nargs="*", help="notebooks, as 11 or 11_reduction, or pages; default: everything")
-    made.add_argument("--count", action="store_true", help="only how many")
     chosen = made.parse_args()
     wanted = [name for name in chosen.names if not name.endswith(".md")]
     lessons = [load(path) for path in find(",".join(wanted))] if wanted or not chosen.names else []
@@ -340,7 +339,7 @@ def main() -> int:
             found[relative(page)] = check_page(page)
     for name, findings in found.items():
         print(f"{name}: {len(findings)}")
-        for finding in [] if chosen.count else findings:
+        for finding in findings:
             print(f"  {finding}".replace("\n", "\n    "))
     return 1 if any(found.values()) else 0
 

@@ -20,33 +20,20 @@ from dataclasses import dataclass
 
 from env.lint.page_rules import CODE, FENCE
 
+_SMALL = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 WORDS = {
     word: value
     for value, words in {
-        0.5: "half a,half an",
-        1: "one,a",
-        2: "two",
-        3: "three",
-        4: "four",
-        5: "five",
-        6: "six",
-        7: "seven",
-        8: "eight",
-        9: "nine",
-        10: "ten",
-        11: "eleven",
-        12: "twelve",
-        15: "fifteen",
-        20: "twenty",
-        30: "thirty",
-        40: "forty",
-        50: "fifty",
-        60: "sixty",
-        100: "a hundred,one hundred,hundred",
-        1000: "a thousand,one thousand,thousand",
-        1e6: "a million,one million",
+        0.5: ("half a", "half an"),
+        1: ("one", "a"),
+        **{value: (word,) for value, word in enumerate(_SMALL, 2)},
+        15: ("fifteen",),
+        **{10 * value: (word,) for value, word in enumerate(("twenty", "thirty", "forty", "fifty", "sixty"), 2)},
+        100: ("a hundred", "one hundred", "hundred"),
+        1000: ("a thousand", "one thousand", "thousand"),
+        1e6: ("a million", "one million"),
     }.items()
-    for word in words.split(",")
+    for word in words
 }
 SCALES = {"thousand": 1e3, "million": 1e6, "billion": 1e9}
 DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")

@@ -9,19 +9,11 @@ cells), pages, and comments and strings of the sources. Code spans, formulas and
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from env import in_venv
-
-if __name__ == "__main__":
-    # Before nbformat is asked for.
-    in_venv.enter(set_up=False)
-
-from env.console import tool
 from env.lint import quantities
 from env.lint.notebook_rules import Finding
 from env.notebooks import load, relative
@@ -167,30 +159,3 @@ def listed(found: dict[str, list[Finding]], undone: list[str], file: Path = OPEN
         if undone.count(name) > 1:
             findings.append(Finding(file, "", f"`{name}` stands there twice", "take one off the list"))
     return findings
-
-
-def main() -> int:
-    """Prints all findings by file; 1 when a file that is not on the list has one."""
-    from env.lint import file_rules
-
-    made = argparse.ArgumentParser(prog="python3 -m env.lint.words", description="Words that nobody can look up.")
-    made.add_argument("names", nargs="*", help="parts of paths, as 11_reduction or docs/; default: everything")
-    made.add_argument("--count", action="store_true", help="only how many")
-    chosen = made.parse_args()
-    found = findings(file_rules.files())
-    undone = still_open()
-    for name, ones in found.items():
-        if not ones or (chosen.names and not any(part in name for part in chosen.names)):
-            continue
-        print(f"{name}: {len(ones)}{' (on the list of open ones)' if name in undone else ''}")
-        for finding in [] if chosen.count else ones:
-            print(f"  {finding}".replace("\n", "\n    "))
-    failing = listed(found, undone)
-    print(
-        f"{sum(map(len, found.values()))} in {sum(map(bool, found.values()))} files, {len(failing)} of them to be fixed now"
-    )
-    return 1 if failing else 0
-
-
-if __name__ == "__main__":
-    tool(main, failed=2)

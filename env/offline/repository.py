@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 from pathlib import Path
 
 from env.command import answer
@@ -20,10 +19,7 @@ def component(scratch: Path) -> tuple[Component, dict]:
     folder.mkdir(parents=True)
     plain = scratch / "course.tar"
     answer(["git", "archive", "--format=tar", f"--output={plain}", "HEAD"], ADVICE)
-    with tarfile.open(plain) as archive:
-        if hasattr(tarfile, "data_filter"):
-            archive.extraction_filter = tarfile.data_filter
-        archive.extractall(folder)
+    shutil.unpack_archive(plain, folder)
     plain.unlink()
     files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_symlink() or file.is_file()}
     # The full name of the commit: two commits can begin alike.

@@ -6,29 +6,17 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import zmq
 
+from env.command import free_ports
 from env.relay.wire import Wire
 
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 RELAY = b"relay"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine alone, free a moment ago: evcxr takes no others than those it is told."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 class Evcxr:

@@ -1,4 +1,4 @@
-"""Gives the executed copies their lessons' text of today: `python3 -m env.run.current_text`; `--check` only says what is stale.
+"""Gives the executed copies their lessons' text of today: `python3 -m env.run.current_text`.
 
 A sentence is often written after the run, beside what it printed. So text is the lesson's, cell by cell and in its order; code
 and outputs are the run's. A code cell that is new since then has no output.
@@ -6,12 +6,11 @@ and outputs are the run's. A code cell that is new since then has no output.
 
 from __future__ import annotations
 
-import argparse
 import copy
 from pathlib import Path
 
 from env import in_venv
-from env.console import ToolError, tool
+from env.console import tool
 from env.paths import ROOT, RUN
 
 # An executed copy lies one folder deeper than its lesson.
@@ -69,25 +68,15 @@ def stale(files: dict[Path, str]) -> list[Path]:
     return [path for path, text in files.items() if path.read_text(encoding="utf-8") != text]
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(prog="python3 -m env.run.current_text", description=__doc__)
-    made.add_argument("--check", action="store_true", help="write nothing, and fail where a copy is stale")
-    return made
-
-
 def main() -> None:
     """Writes what is stale."""
     from env.notebooks import relative, write
 
-    chosen, files = parser().parse_args(), wanted()
+    files = wanted()
     old = stale(files)
-    names = ", ".join(relative(path) for path in old)
-    if old and chosen.check:
-        raise ToolError(f"other text than the lesson has: {names}", "python3 -m env.run.current_text")
     for path in old:
         write(path, files[path])
-    print(f"written: {names}" if old else "the executed copies have their lessons' text")
+    print(f"written: {', '.join(map(relative, old))}" if old else "the executed copies have their lessons' text")
 
 
 if __name__ == "__main__":

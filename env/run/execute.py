@@ -116,11 +116,7 @@ class Run:
     def _check(self, kernel: RunningKernel, number: int, count: int, cell: NotebookNode, done: Execution) -> bool:
         """Judges a check cell, then proves the solution of its exercise. False when the kernel is lost."""
         name = cell.metadata.get("check", "")
-        wrong = judge_check(cell, done, RED)
-        if wrong:
-            self.outcome.fail(wrong, cell, number)
-        else:
-            self.outcome.red.append(name)
+        self._verdict(cell, number, done, RED, self.outcome.red)
         if not self.solutions or name not in self.lesson.solutions:
             return True
         for source, what in ((self.lesson.solutions[name], f"solution `{name}`"), (cell.source, f"check `{name}`")):
@@ -132,12 +128,14 @@ class Run:
             if wrong:
                 self.outcome.fail(f"with the solution, {what} {wrong}", cell, number)
                 return False
-        wrong = judge_check(cell, done, GREEN)
-        if wrong:
+        self._verdict(cell, number, done, GREEN, self.outcome.green)
+        return True
+
+    def _verdict(self, cell: NotebookNode, number: int, done: Execution, wanted: str, good: list[str]) -> None:
+        if wrong := judge_check(cell, done, wanted):
             self.outcome.fail(wrong, cell, number)
         else:
-            self.outcome.green.append(name)
-        return True
+            good.append(cell.metadata.get("check", ""))
 
     def _check_names(self, cells: list[NotebookNode]) -> None:
         """Every exercise has its check and its solution, and no solution is without an exercise."""

@@ -47,17 +47,12 @@ def join(source: Path, into: Path) -> list[str]:
     return taken
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def main() -> None:
+    """Says what was taken."""
     made = argparse.ArgumentParser(prog="python3 -m env.run.join_runs", description=__doc__)
     made.add_argument("source", type=Path, metavar="FROM")
     made.add_argument("into", type=Path, metavar="INTO")
-    return made
-
-
-def main() -> None:
-    """Says what was taken."""
-    chosen = parser().parse_args()
+    chosen = made.parse_args()
     print("taken:", ", ".join(join(chosen.source, chosen.into)))
 
 

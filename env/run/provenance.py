@@ -7,12 +7,11 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from env.command import output
+from env.command import answer, output
 from env.console import ToolError
 from env.notebooks import relative, write
 from env.paths import PROGRAMS, library_path
@@ -34,12 +33,10 @@ def verify() -> dict[str, Any]:
     tool = shutil.which(TOOL, path=places)
     if tool is None:
         raise ToolError(f"the command `{TOOL}` is not built, so the machine cannot be named", "make setup")
-    environment = {**os.environ, "LD_LIBRARY_PATH": library_path()}
-    done = subprocess.run([tool, "verify", "--json"], capture_output=True, text=True, env=environment, check=False)
+    said = answer([tool, "verify", "--json"], "make verify", LD_LIBRARY_PATH=library_path())
     try:
-        return json.loads(done.stdout)
+        return json.loads(said)
     except json.JSONDecodeError as error:
-        said = (done.stderr or done.stdout).strip() or "it printed nothing"
         raise ToolError(f"`{TOOL} verify --json` did not answer in JSON: {said}", "make verify") from error
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import base64
 import copy
-import struct
 import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from env import in_venv
+from env import command, in_venv
 from env.console import ToolError
 
 SVG, PNG, HTML = "image/svg+xml", "image/png", "text/html"
@@ -26,10 +25,9 @@ FONT_FOLDERS = (
     "/Library/Fonts",
 )
 
-
-# Looked for in this order; where none of them is installed, the first font that is found serves for both.
-SANS = ("DejaVuSans", "LiberationSans-Regular", "NotoSans-Regular", "Roboto-Regular", "Arial", "Helvetica")
-MONOSPACE = ("DejaVuSansMono", "LiberationMono-Regular", "NotoSansMono-Regular", "Courier New", "Menlo")
+# Looked for in this order; where none of them is installed, fontconfig is asked.
+SANS = ("sans-serif", "DejaVu Sans", "Liberation Sans", "Noto Sans", "Roboto", "Arial", "Helvetica")
+MONOSPACE = ("monospace", "DejaVu Sans Mono", "Liberation Mono", "Noto Sans Mono", "Courier New", "Menlo")
 
 
 @cache
@@ -44,34 +42,15 @@ def fonts_missing() -> bool:
     return not font_files()
 
 
-def family(font: Path) -> str | None:
-    """The family's name in a font file (table `name`, entry 1, in Unicode); None where it has no such entry."""
-    data = font.read_bytes()
-    try:
-        start = struct.unpack_from(">L", data, 12)[0] if data[:4] == b"ttcf" else 0
-        tables = (struct.unpack_from(">4s3L", data, start + 12 + 16 * at) for at in range(data[start + 5]))
-        names = next(offset for tag, _, offset, _ in tables if tag == b"name")
-        _, count, texts = struct.unpack_from(">3H", data, names)
-        for at in range(count):
-            platform, _, _, entry, length, offset = struct.unpack_from(">6H", data, names + 6 + 12 * at)
-            if platform in (0, 3) and entry == 1:
-                begin = names + texts + offset
-                return data[begin : begin + length].decode("utf-16-be")
-    except (struct.error, StopIteration, IndexError, UnicodeDecodeError):
-        pass
-    return None
-
-
 @cache
 def families() -> dict[str, str]:
     """What the renderer is to take for `sans-serif` and `monospace`: by itself it looks for Arial, and draws no letters."""
-    by_name = {file.stem: file for file in font_files()}
+    installed = {file.stem.removesuffix("-Regular").replace(" ", "") for file in font_files()}
     found = {}
-    for kind, names in (("sans_serif_family", SANS), ("monospace_family", MONOSPACE)):
-        files = [*(by_name[name] for name in names if name in by_name), *font_files()]
-        name = next(filter(None, map(family, files)), None)
-        found |= {kind: name} if name else {}
-    return found
+    for argument, (kind, *names) in (("sans_serif_family", SANS), ("monospace_family", MONOSPACE)):
+        known = next((name for name in names if name.replace(" ", "") in installed), None)
+        found[argument] = known or command.output(["fc-match", "--format=%{family[0]}", kind])
+    return {argument: name for argument, name in found.items() if name}
 
 
 def png(svg: str, name: str) -> bytes:

@@ -157,9 +157,11 @@ def install(
         "quick": bool(os.environ.get("GPULAB_QUICK_BUILD")),
     }
     paths.write_json(paths.STATE, {**state, "rustc_time": compiler.stat().st_mtime})
-    wanted = [*build.lines_to_keep(toolchain), *lines]
+    # What was warmed before stays, unless all of it would have to be built again.
+    stamp = recipe.warmed()[1]
+    kept = stamp.get("lines", []) if stamp.get("compiler") == recipe.compiler_key(toolchain.version) else []
     build.warm(toolchain, evcxr, recipe.PLAIN)
-    more = [one for one in wanted if not recipe.serves([recipe.PLAIN], one)]
+    more = [one for one in [*kept, *lines] if not recipe.serves([recipe.PLAIN], one)]
     for sets in recipe.together(more):
         lost += _lessons(toolchain, evcxr, sets)
     return lost, toolchain

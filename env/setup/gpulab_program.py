@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import time
+from pathlib import Path
 
 from env import paths
 from env.command import run
 from env.console import Step, ToolError, say
 from env.kernel_cache import recipe, set_up_progress
 from env.kernel_cache.set_up_progress import Counter
-from env.setup.rust import Toolchain, check_linker
+from env.setup.rust import Toolchain, check_linker, toolchain
 
 # It looks, and prints a table, at once either way: what computes, `make train-cpu` and others, build one of their own.
 SETTINGS = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "0"}
@@ -23,8 +26,7 @@ def program(rust: Toolchain, quiet: bool = False) -> None:
     step = Step("gpulab program", quiet)
     stamp = paths.GENERATED / "program.json"
     wanted = {"sources": recipe.sources_key(), "rustc": rust.version, **SETTINGS}
-    built = paths.PROGRAMS / "gpulab"
-    if built.is_file() and paths.read_json(stamp) == wanted:
+    if (paths.PROGRAMS / "gpulab").is_file() and paths.read_json(stamp) == wanted:
         return step.skipped("target/release/gpulab")
     check_linker()
     step.begin("building `gpulab verify`")
@@ -41,6 +43,20 @@ def program(rust: Toolchain, quiet: bool = False) -> None:
         )
     paths.write_json(stamp, wanted)
     return step.done("target/release/gpulab")
+
+
+def built() -> Path:
+    """Where it is, built where it is not yet."""
+    program(toolchain(quiet=True), quiet=True)
+    return paths.PROGRAMS / "gpulab"
+
+
+def become(*words: str) -> None:
+    """Goes on as `gpulab` with these words. Only its answer is on stdout: with --json another program reads it."""
+    with contextlib.redirect_stdout(sys.stderr):
+        command = [str(built()), *words]
+    sys.stdout.flush()
+    os.execve(command[0], command, {**os.environ, "LD_LIBRARY_PATH": paths.library_path()})
 
 
 def when_idle(rust: Toolchain) -> None:

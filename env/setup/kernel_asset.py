@@ -13,6 +13,7 @@ import json
 import lzma
 import os
 import platform
+import re
 import shutil
 import sys
 import urllib.error
@@ -23,13 +24,13 @@ from pathlib import Path
 
 from env import paths
 from env.console import ToolError
+from env.offline.unpack.target import glibc as machine_glibc
 
 MANIFEST = Path(__file__).with_name("kernel_assets.json")
 # A file, a folder or an address that holds the program, in place of the manifest's address; the manifest's sum still decides.
 VARIABLE = "GPULAB_KERNEL_ASSET"
 PROGRAM = "evcxr_jupyter"
 TIMEOUT_S = 60
-CHUNK = 1 << 20
 FROM_SOURCE = "nothing to do: the kernel is built from source instead, which takes some minutes"
 
 
@@ -75,18 +76,10 @@ def machine_target() -> str:
     return f"{machine}-apple-darwin" if sys.platform == "darwin" else f"{machine}-unknown-linux-gnu"
 
 
-def machine_glibc() -> str:
-    """The version of this machine's C library; empty where it is another one (musl, a Mac's)."""
-    try:
-        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-    except (ValueError, OSError, AttributeError):
-        return ""
-    return version if name == "glibc" else ""
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A version, to compare."""
-    return tuple(int(part) for part in version.split("."))
+def numbers(text: str) -> tuple[int, ...]:
+    """The parts of the first version number in a text, to compare: `rustc 1.95.0` is (1, 95, 0)."""
+    found = re.search(r"\d+(?:\.\d+)+", text)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
 def choose(assets: list[Asset]) -> Asset:
@@ -115,70 +108,46 @@ def address(asset: Asset) -> str:
 
 def install(asset: Asset, source: str, target: Path, starts: Callable[[Path], object]) -> None:
     """Puts the program at `target`, whole, or leaves what is there. `starts` tries it, and raises a `ToolError`."""
-    packed, new = (target.with_name(f".{target.name}.{os.getpid()}.{kind}") for kind in ("xz", "new"))
-    needed = asset.size + asset.program_size
+    new = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if shutil.disk_usage(target.parent).free < needed:
+        if shutil.disk_usage(target.parent).free < asset.program_size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.parent))
-        _fetch(asset, source, packed)
-        _unpack(asset, packed, new)
-        packed.unlink()
+        new.write_bytes(_fetched(asset, source))
         new.chmod(0o755)
         starts(new)
         new.replace(target)
     except OSError as error:
         if error.errno != errno.ENOSPC:
-            what, next_step = (
-                f"{target} cannot be written: {error.strerror or error}",
-                "make that folder writable for you",
-            )
-            raise ToolError(what, f"{next_step}; then make setup") from error
-        mib = (needed >> 20) + 1
+            what = f"{target} cannot be written: {error.strerror or error}"
+            raise ToolError(what, "make that folder writable for you; then make setup") from error
+        mib = (asset.program_size >> 20) + 1
         raise ToolError(
             f"the disk of {target.parent} is full: the prebuilt Rust kernel takes {mib} MiB",
             "free some space (its build from source takes more); then make setup",
         ) from error
     finally:
-        for file in (packed, new):
-            with contextlib.suppress(OSError):
-                file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
 
 
-def _fetch(asset: Asset, source: str, file: Path) -> None:
-    """Downloads, or copies, while the sum is taken; a file that differs is no error of the disk's but of its source."""
-    digest, size = hashlib.sha256(), 0
+def _fetched(asset: Asset, source: str) -> bytes:
+    """The program, once the file's sum is the manifest's; one that differs is no error of the disk's but of its source."""
     try:
-        stream = urllib.request.urlopen(source, timeout=TIMEOUT_S)
+        with urllib.request.urlopen(source, timeout=TIMEOUT_S) as stream:
+            # One byte more than it should have tells a longer file, however long.
+            packed = stream.read(asset.size + 1)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise _unreachable(source, error) from error
-    with stream, file.open("wb") as out:
-        # One byte more than it should have tells a longer file, however long.
-        while size <= asset.size:
-            try:
-                piece = stream.read(min(CHUNK, asset.size + 1 - size))
-            except (OSError, http.client.HTTPException) as error:
-                raise _unreachable(source, error) from error
-            if not piece:
-                break
-            digest.update(piece)
-            size += len(piece)
-            out.write(piece)
-    if (size, digest.hexdigest()) != (asset.size, asset.sha256):
-        found = f"{size} of {asset.size} bytes" if size < asset.size else f"SHA-256 {digest.hexdigest()}"
-        raise ToolError(f"{source} is not the file that the repository names ({found})", FROM_SOURCE)
-
-
-def _unreachable(source: str, error: Exception) -> ToolError:
-    # Its own text has the status; an URLError's only wraps that of its reason.
-    reason = error if isinstance(error, urllib.error.HTTPError) else getattr(error, "reason", None) or error
-    advice = "check its path" if source.startswith("file:") else "connect this machine to the internet"
-    return ToolError(f"{source} could not be read: {reason}", f"{advice}, or go on: it is built from source instead")
-
-
-def _unpack(asset: Asset, packed: Path, program: Path) -> None:
+        # Its own text has the status; an URLError's only wraps that of its reason.
+        reason = error if isinstance(error, urllib.error.HTTPError) else getattr(error, "reason", None) or error
+        advice = "check its path" if source.startswith("file:") else "connect this machine to the internet"
+        next_step = f"{advice}, or go on: it is built from source instead"
+        raise ToolError(f"{source} could not be read: {reason}", next_step) from error
+    size, found = len(packed), hashlib.sha256(packed).hexdigest()
+    if (size, found) != (asset.size, asset.sha256):
+        told = f"{size} of {asset.size} bytes" if size < asset.size else f"SHA-256 {found}"
+        raise ToolError(f"{source} is not the file that the repository names ({told})", FROM_SOURCE)
     try:
-        with lzma.open(packed) as plain, program.open("wb") as out:
-            shutil.copyfileobj(plain, out, CHUNK)
+        return lzma.decompress(packed)
     except (lzma.LZMAError, EOFError) as error:
         raise ToolError(f"{asset.file} cannot be unpacked: {error}", FROM_SOURCE) from error

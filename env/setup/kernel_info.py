@@ -20,6 +20,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from env.command import free_ports
+
 HOST = "127.0.0.1"
 PORTS = ("control_port", "shell_port", "stdin_port", "hb_port", "iopub_port")
 DELIMITER = b"<IDS|MSG>"
@@ -75,11 +77,7 @@ def ask(program: Path, environment: Mapping[str, str], timeout_s: float = TIMEOU
 
 def _connection() -> dict:
     """What a kernel is told: its ports, free at this moment, and the key that signs messages."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in PORTS]
-        for one in sockets:
-            one.bind((HOST, 0))
-        ports = {name: one.getsockname()[1] for name, one in zip(PORTS, sockets, strict=True)}
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
     key = secrets.token_hex(16)
     return {**ports, "transport": "tcp", "ip": HOST, "key": key, "signature_scheme": "hmac-sha256"}
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from env import paths
 from env.command import output, run
-from env.console import Step, ToolError, problem
+from env.console import Step, ToolError, tool
 from env.offline.toolchain import needed_glibc
 from env.setup import kernel_asset, rust_kernel
 from env.setup.kernel_info import KernelSilentError, ask
@@ -37,22 +37,16 @@ TOOLS = Path("/tmp", "gpulab-kernel-asset")
 NETWORK = "connect this machine to the internet, then make kernel-asset"
 
 
-def main() -> int:
-    """0 when the asset lies in dist/kernel/ and in the manifest."""
+def main() -> None:
+    """Puts the asset into dist/kernel/ and into the manifest."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     host = kernel_asset.machine_target()
     parser.add_argument("--target", default=host, help=f"such as aarch64-unknown-linux-gnu; {host} if left out")
     parser.add_argument("--url", default="", help="the address of the folder in which the file will be published")
     parser.add_argument("--build", type=Path, default=BUILD, help="where to build: kept, to go on when interrupted")
     wishes = parser.parse_args()
-    try:
-        asset = make(wishes.target, wishes.url, wishes.build)
-    except (ToolError, OSError) as error:
-        next_step = "make room, or give yourself write access, there; then make kernel-asset"
-        problem(error if isinstance(error, ToolError) else ToolError(str(error), next_step))
-        return 1
+    asset = make(wishes.target, wishes.url, wishes.build)
     print(f"{DIST / asset.file}\n  sha256 {asset.sha256}\n  program {asset.program_sha256}")
-    return 0
 
 
 def make(target: str, url: str, build: Path) -> kernel_asset.Asset:
@@ -148,10 +142,10 @@ def link_tools(sysroot: Path) -> None:
     TOOLS.mkdir(mode=0o700, exist_ok=True)
     if TOOLS.is_symlink() or TOOLS.stat().st_uid != os.getuid():
         raise ToolError(f"{TOOLS} belongs to somebody else", "remove it, then make kernel-asset")
-    for tool in ("rustc", "cargo"):
-        link = TOOLS / tool
+    for name in ("rustc", "cargo"):
+        link = TOOLS / name
         link.unlink(missing_ok=True)
-        link.symlink_to(sysroot / "bin" / tool)
+        link.symlink_to(sysroot / "bin" / name)
 
 
 def linker() -> Path:
@@ -197,4 +191,4 @@ def name(asset: kernel_asset.Asset, manifest: Path = kernel_asset.MANIFEST) -> N
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tool(main)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import lzma
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from env import paths
 from env.console import ToolError
-from env.offline.unpack.archives import Joined
+from env.offline.unpack.archives import opened, sum_of
 from env.offline.unpack.target import check_machine
 from env.setup.kernel_asset import PROGRAM
 
@@ -39,25 +38,21 @@ def base_parts(address: str) -> dict[str, str]:
 def fetch(address: str, name: str, sum_: str, folder: Path) -> Path:
     """One part, compared with its sum; what an interrupted set-up has fetched is not fetched again."""
     target = folder / name
-    if not _is(target, sum_):
+    if not target.is_file() or sum_of(target) != sum_:
         part = target.with_name(f"{name}.partial")
         with _open(address + name) as source, part.open("wb") as file:
             shutil.copyfileobj(source, file)
+        if sum_of(part) != sum_:
+            raise ToolError(f"{name} is damaged", BUILT)
         part.replace(target)
-    if not _is(target, sum_):
-        raise ToolError(f"{name} is damaged", BUILT)
     return target
-
-
-def _is(file: Path, sum_: str) -> bool:
-    return file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == sum_
 
 
 def take(parts: list[Path], target: Path) -> bool:
     """Takes the kernel out of the first parts of a bundle; false where it lies further on."""
     new = target.with_name(f".{target.name}.new")
     try:
-        with Joined(parts) as joined, tarfile.open(fileobj=io.BufferedReader(joined), mode="r|") as outer:
+        with opened(parts) as outer:
             while (member := outer.next()) is not None:
                 content = outer.extractfile(member)
                 assert content is not None

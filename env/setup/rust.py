@@ -13,6 +13,7 @@ from env.command import output, run
 from env.console import Step, ToolError
 from env.kernel_cache import rust_src
 from env.setup import rustup
+from env.setup.kernel_asset import numbers
 
 WEB = "https://rustup.rs"
 # What comes after the Rust kernel: the crates that notebooks start on.
@@ -73,12 +74,6 @@ def check_linker() -> None:
         raise ToolError(
             "there is no C compiler, which Rust needs to link programs", f"install one ({ways}); then make setup"
         )
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """The parts of the first version number in a text: `rustc 1.95.0` is (1, 95, 0)."""
-    found = re.search(r"\d+(?:\.\d+)+", text)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
 def sources(rust: Toolchain) -> None:

@@ -90,11 +90,8 @@ def prebuilt(step: Step, toolchain: Path) -> Path | None:
         source = kernel_asset.address(asset)
         step.begin(f"fetching the Rust kernel {asset.version}, prebuilt, {(asset.size >> 20) + 1} MiB, from {source}")
         kernel_asset.install(asset, source, target, lambda program: check(program, toolchain))
-    except kernel_asset.NoAssetError as why:
+    except (kernel_asset.NoAssetError, ToolError) as why:
         step.begin(str(why))
-        return None
-    except ToolError as error:
-        step.begin(str(error))
         return None
     # It was asked just now.
     remember(target, asset.version)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from env import paths
-from env.console import ToolError, problem
+from env.console import tool
 from env.setup.python import kernel_spec
 
 
@@ -22,21 +22,16 @@ def folder() -> Path:
     return Path(jupyter_data_dir()) / "kernels" / paths.KERNEL_NAME
 
 
-def main() -> int:
+def main() -> None:
     """Writes the entry, or removes it with --remove."""
     place = folder()
-    try:
-        if "--remove" in sys.argv[1:]:
-            shutil.rmtree(place, ignore_errors=not place.exists())
-            print(f"removed: {place}")
-        else:
-            paths.write_text(place / "kernel.json", json.dumps(kernel_spec(), indent=1) + "\n")
-            print(f"`{kernel_spec()['display_name']}`: {place}\nnext: choose it as the kernel of a notebook")
-    except OSError as error:
-        problem(ToolError(str(error), f"see that {place.parent} is writable, with room on its disk"))
-        return 1
-    return 0
+    if "--remove" in sys.argv[1:]:
+        shutil.rmtree(place, ignore_errors=not place.exists())
+        print(f"removed: {place}")
+    else:
+        paths.write_text(place / "kernel.json", json.dumps(kernel_spec(), indent=1) + "\n")
+        print(f"`{kernel_spec()['display_name']}`: {place}\nnext: choose it as the kernel of a notebook")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tool(main)

@@ -13,16 +13,11 @@ from env.book.__main__ import set_up
 from env.console import tool
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line; NB names single lessons."""
-    made = argparse.ArgumentParser(prog="python3 -m env.slides", description=__doc__)
-    made.add_argument("--out", type=Path, help="the folder (default: dist/slides)")
-    return made
-
-
 def main() -> int:
     """0 when all pages were written and every link leads somewhere."""
-    chosen = parser().parse_args()
+    made = argparse.ArgumentParser(prog="python3 -m env.slides", description=__doc__)
+    made.add_argument("--out", type=Path, help="the folder (default: dist/slides)")
+    chosen = made.parse_args()
     set_up()
     from env import notebooks
     from env.book import broken_links

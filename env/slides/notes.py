@@ -65,12 +65,6 @@ def of(lesson: Lesson) -> Notes:
     return read(file.read_text(encoding="utf-8")) if file.is_file() else Notes()
 
 
-def section_names(lesson: Lesson) -> list[str]:
-    """The lesson's sections, by their headings."""
-    cells = (cell for cell in lesson.notebook.cells if cell.cell_type == "markdown")
-    return [one.text for cell in cells for one in page_rules.headings(cell.source) if one.level == 2]
-
-
 def check(lessons: list[Lesson]) -> Iterator[Finding]:
     """Every lesson has notes, short ones, and what they name is in the lesson."""
     for lesson in lessons:
@@ -89,7 +83,9 @@ def check(lessons: list[Lesson]) -> Iterator[Finding]:
             yield Finding(file, "", "has no objective", f"write a line `{OBJECTIVE}…` below the title")
         if IN_CLASS not in notes.sections:
             yield Finding(file, "", f"has no section `{IN_CLASS}`", "say there what goes wrong in front of a class")
-        for name in set(notes.sections) - {IN_CLASS, *section_names(lesson)}:
+        cells = (cell for cell in lesson.notebook.cells if cell.cell_type == "markdown")
+        own = {one.text for cell in cells for one in page_rules.headings(cell.source) if one.level == 2}
+        for name in set(notes.sections) - {IN_CLASS, *own}:
             yield Finding(file, f"section {name}", "is no section of the lesson", f"name one, or `{IN_CLASS}`")
         for name in set(notes.before) - {cell.get("id") for cell in lesson.notebook.cells}:
             yield Finding(file, f"before `{name}`", "names no cell of the lesson", "name a cell's id")

@@ -6,12 +6,10 @@ The slides are a copy in my-lessons/, made anew; the teacher's notes are a page 
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 
 from env import in_venv, lab, paths
-from env.console import ToolError, problem
+from env.console import ToolError, tool
 
 SETTINGS = paths.GENERATED / "teach"
 # The extension starts with the page. These settings are the teacher's own, and stay: a dark theme is chosen once.
@@ -20,11 +18,6 @@ NOTEBOOKS = SETTINGS / "@jupyterlab" / "notebook-extension" / "tracker.jupyterla
 KEYS = """arrow keys: to the right the next section, down within it; the cards end it
 Ctrl-Enter runs a cell; Shift-Enter runs it and goes on to the next slide, away from what it shows"""
 EXTENSION = paths.VENV / "share" / "jupyter" / "labextensions" / "jupyterlab-slideshow"
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line; the lesson comes by NB."""
-    return argparse.ArgumentParser(prog="python3 -m env.slides.teach", description=__doc__)
 
 
 def write_settings() -> None:
@@ -42,31 +35,26 @@ def main() -> int:
     from env import notebooks
     from env.slides import live
 
-    parser().parse_args()
     for number in lab.ENDINGS:
         lab.signal.signal(number, lab.leave)
-    try:
-        found = notebooks.find(os.environ.get("NB") or "00")
-        if len(found) > 1:
-            named = ", ".join(path.stem for path in found)
-            raise ToolError(f"NB={os.environ['NB']} names {named}", f"name one: make teach NB={found[0].stem}")
-        if not EXTENSION.is_dir():
-            raise ToolError("jupyterlab-slideshow is not installed", "make teach, where packages can be fetched")
-        slides, notes = live.make(notebooks.load(found[0]))
-        write_settings()
-        os.environ["JUPYTERLAB_SETTINGS_DIR"] = str(SETTINGS)
-        port = lab.choose_port(os.environ.get("PORT", ""))
-        token = lab.choose_token(os.environ.get("GPULAB_TOKEN", ""))
-        with lab.running(port, token, notebooks.relative(slides)) as server:
-            print(f"your notes, for a screen that the class does not see:\n\n  {notes.as_uri()}\n")
-            print(KEYS)
-            lab.show(port, token, server.pid, notebooks.relative(slides))
-            return server.wait()
-    except ToolError as error:
-        problem(error)
-        return 1
+    found = notebooks.find(os.environ.get("NB") or "00")
+    if len(found) > 1:
+        named = ", ".join(path.stem for path in found)
+        raise ToolError(f"NB={os.environ['NB']} names {named}", f"name one: make teach NB={found[0].stem}")
+    if not EXTENSION.is_dir():
+        raise ToolError("jupyterlab-slideshow is not installed", "make teach, where packages can be fetched")
+    slides, notes = live.make(notebooks.load(found[0]))
+    write_settings()
+    os.environ["JUPYTERLAB_SETTINGS_DIR"] = str(SETTINGS)
+    port = lab.choose_port(os.environ.get("PORT", ""))
+    token = lab.choose_token(os.environ.get("GPULAB_TOKEN", ""))
+    with lab.running(port, token, notebooks.relative(slides)) as server:
+        print(f"your notes, for a screen that the class does not see:\n\n  {notes.as_uri()}\n")
+        print(KEYS)
+        lab.show(port, token, server.pid, notebooks.relative(slides))
+        return server.wait()
 
 
 if __name__ == "__main__":
     in_venv.enter("teach")
-    sys.exit(main())
+    tool(main)

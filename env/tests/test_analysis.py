@@ -57,7 +57,7 @@ def test_what_is_not_built_is_left_out(tmp_path: Path, capsys: pytest.CaptureFix
     ctx, candle = short["resolve"]["nodes"]
     assert ctx["deps"] and candle["deps"] == [] and candle["dependencies"] == [] and candle["features"] == ["default"]
     asked = (tmp_path / "asked").read_text().splitlines()[1]
-    assert f"--target {PLATFORM}" in asked and "--manifest-path /k/Cargo.toml" in asked
+    assert f"--target={PLATFORM}" in asked and "--manifest-path /k/Cargo.toml" in asked
     assert "-Zlockfile-path" in asked and "--offline" in asked and "--no-such" not in asked
 
 

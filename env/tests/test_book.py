@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from env.book import ansi, cells, code, plots, records, search
+from env.book import cells, code, plots, records, site
 from env.book.links import Links
 from env.book.page import Page
 from env.console import ToolError
@@ -62,7 +62,7 @@ def test_a_file_has_lines_to_link_to():
 
 
 def test_colours_of_a_terminal_become_the_pages():
-    shown = ansi.to_html("\x1b[38;5;54mb\x1b[0m\x1b[38;5;54mu\x1b[0m\x1b[38;5;249mg\x1b[0m\x1b[31mred\x1b[0m <b>")
+    shown = cells.coloured("\x1b[38;5;54mb\x1b[0m\x1b[38;5;54mu\x1b[0m\x1b[38;5;249mg\x1b[0m\x1b[31mred\x1b[0m <b>")
     assert '75% var(--ink-light))">bu</span>' in shown
     assert '<span class="ansi-faint">g</span>' in shown
     assert '<span class="ansi-red-fg">red</span> &lt;b&gt;' in shown
@@ -208,7 +208,7 @@ def test_a_picture_is_drawn_in_the_page():
 def test_the_index_has_each_part_with_its_words():
     one = page()
     one.parts.append(one.prose("# Title\n\nFirst  words.\n\n## Part\n\nIts `a[i]`.\n"))
-    made = search.index([one])
+    made = site.search_index([one])
     assert made == (
         'window.BOOK_INDEX=[["A page",[["docs/page.html","Title","First words."],'
         '["docs/page.html#part","Part","Its a[i]."]]]];\n'

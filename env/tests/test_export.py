@@ -17,9 +17,11 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 from env.onnx import __main__ as command
-from env.onnx import accuracy, checker, compare
-from env.onnx.web import browse, write
+from env.onnx import accuracy, compare
+from env.onnx.web import write
 from env.setup import onnxruntime_web as runtime
+
+import browse_models
 
 ROOT = Path(__file__).resolve().parents[2]
 EXACT = ("course/cnn.onnx", "course/gpt.onnx", "external/gpt.onnx", "older/cnn.onnx", "older/gpt.onnx")
@@ -50,7 +52,7 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", [*EXACT, "course/cnn-int8.onnx", "older/cnn-int8.onnx"])
 def test_the_checker_passes_every_file(folder: Path, name: str) -> None:
-    print(checker.check(folder / name))
+    print(command.check(folder / name))
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -146,7 +148,7 @@ def test_the_checker_sees_what_is_wrong(copy: Path, spoil: str) -> None:
         model.graph.node[0].op_type = "Convolution"
     onnx.save(model, copy)
     with pytest.raises(Exception, match="(kernel_shap|nferred shape|Convolution)"):
-        checker.check(copy)
+        command.check(copy)
 
 
 # The same files in a browser.
@@ -160,7 +162,7 @@ needs_browser = pytest.mark.skipif(
 def test_a_browser_gives_what_candle_gives(folder: Path, tmp_path: Path) -> None:
     models = [folder / "course" / "cnn.onnx", folder / "course" / "gpt.onnx"]
     first = write.page(models, tmp_path / "page")
-    seen = browse.look(first, str(browser.chromium()))
+    seen = browse_models.look(first, str(browser.chromium()))
     print(compare.table(seen.rows))
     calls = [path for model in models for path in model.with_suffix(".reference").iterdir()]
     assert sorted(row.call for row in seen.rows) == sorted(path.name for path in calls)
@@ -171,13 +173,13 @@ def test_a_browser_gives_what_candle_gives(folder: Path, tmp_path: Path) -> None
         assert len(chances) == 10 and abs(sum(chances) - 100) < 1
     assert seen.example != seen.drawn
     # With its cache the page chose, byte by byte, what one call for the whole text finds most probable.
-    assert seen.written.startswith(browse.PROMPT.encode()) and len(seen.written) > 200, seen.written
+    assert seen.written.startswith(browse_models.PROMPT.encode()) and len(seen.written) > 200, seen.written
     run = compare.session(models[1])
     ids = numpy.frombuffer(seen.written, dtype=numpy.uint8).astype(numpy.int64)[None]
     inputs = {"input_ids": ids, "attention_mask": numpy.ones_like(ids), "position_ids": numpy.arange(ids.size)[None]}
     past = {one.name: numpy.zeros((1, 4, 0, 32), numpy.float32) for one in run.get_inputs()[3:]}
-    logits = run.run(["logits"], {**inputs, **past})[0][0, len(browse.PROMPT) - 1 : -1]
-    behind = logits.max(axis=1) - logits[numpy.arange(len(logits)), ids[0, len(browse.PROMPT) :]]
+    logits = run.run(["logits"], {**inputs, **past})[0][0, len(browse_models.PROMPT) - 1 : -1]
+    behind = logits.max(axis=1) - logits[numpy.arange(len(logits)), ids[0, len(browse_models.PROMPT) :]]
     assert behind.max() < compare.LIMIT, f"byte {behind.argmax()} of {seen.written!r}"
 
 
@@ -191,7 +193,7 @@ def test_a_browser_sees_another_weight_and_a_number_that_is_none(copy: Path, tmp
         bias.CopyFrom(onnx.numpy_helper.from_array(numbers, "fc2.bias"))
         onnx.save(model, copy)
         first = write.page([copy], tmp_path / "page")
-        with browse.page(first, str(browser.chromium())) as page:
+        with browse_models.page(first, str(browser.chromium())) as page:
             assert page.inner_text(".verdict").startswith("0 of 4 calls equal")
             # No model, no place for it.
             assert not page.is_visible("section.gpt")

@@ -15,7 +15,7 @@ runpy.run_module("env.{name}", run_name="__main__")
 """
 COMMANDS = {
     **dict.fromkeys(["grading.assignment", "grading.grade", "grading.class_of_30"], "grading"),
-    **dict.fromkeys(["syllabi", "lint.words", "lint.glossary", "lint.figures"], "what is there"),
+    **dict.fromkeys(["syllabi", "lint.glossary", "lint.figures"], "what is there"),
 }
 
 

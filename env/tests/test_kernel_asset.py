@@ -219,7 +219,7 @@ def test_a_full_disk_is_told_before_and_while_it_is_written(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(kernel_asset.shutil, "copyfileobj", full)
+    monkeypatch.setattr(kernel_asset.Path, "write_bytes", full)
     with pytest.raises(ToolError, match="is full"):
         kernel_asset.install(asset, source, target, starts)
     assert untouched(target)

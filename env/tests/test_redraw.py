@@ -47,13 +47,16 @@ def test_a_picture_has_its_letters(fonts: str) -> None:
 
 
 @pytest.mark.skipif(redraw.fonts_missing(), reason="needs a font")
-def test_the_installed_family_is_named_to_the_renderer() -> None:
-    named = {redraw.family(file) for file in redraw.font_files()}
+def test_the_installed_family_is_named_to_the_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(redraw.families()) == {"sans_serif_family", "monospace_family"}
-    assert set(redraw.families().values()) <= named
-
-
-def test_what_is_no_font_has_no_family(tmp_path) -> None:
-    file = tmp_path / "broken.ttf"
-    file.write_bytes(b"\0\1\0\0\0\1")
-    assert redraw.family(file) is None
+    # One that is not on the list, which fontconfig knows.
+    redraw.families.cache_clear()
+    monkeypatch.setattr(redraw, "font_files", lambda: [redraw.Path("Other.ttf")])
+    monkeypatch.setattr(redraw.command, "output", lambda words: f"Other {words[-1]}")
+    assert redraw.families() == {"sans_serif_family": "Other sans-serif", "monospace_family": "Other monospace"}
+    monkeypatch.setattr(
+        redraw, "font_files", lambda: [redraw.Path("NotoSans-Regular.ttf"), redraw.Path("Courier New.ttf")]
+    )
+    redraw.families.cache_clear()
+    assert redraw.families() == {"sans_serif_family": "Noto Sans", "monospace_family": "Courier New"}
+    redraw.families.cache_clear()

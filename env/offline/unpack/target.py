@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -33,18 +32,24 @@ def find_python(wish: str, version: str) -> str:
     raise ToolError(text, f"{step}: make bundle PYTHON={minor}")
 
 
+def glibc() -> str:
+    """The version of this machine's C library; empty where it is another one (musl, a Mac's)."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (ValueError, OSError, AttributeError):
+        return ""
+    return version if name == "glibc" else ""
+
+
 def check_machine(info: dict) -> None:
     """Whether what is in the bundle can run here."""
     if platform.machine() != info["machine"]:
         text = f"the bundle is for {info['machine']}; this machine is {platform.machine()}"
         raise ToolError(text, "make the bundle on a machine of this kind")
-    try:
-        here = os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (ValueError, OSError):
-        here = ""
-    found = re.search(r"glibc (\d+)\.(\d+)", here)
-    if not found or (int(found[1]), int(found[2])) < tuple(map(int, info["glibc"].split("."))):
-        text = f"the bundle's programs need glibc {info['glibc']}; here is {here or 'another C library'}"
+    needed, here = ([int(part) for part in version.split(".") if part] for version in (info["glibc"], glibc()))
+    if here < needed:
+        here = f"glibc {glibc()}" if glibc() else "another C library"
+        text = f"the bundle's programs need glibc {info['glibc']}; here is {here}"
         raise ToolError(text, "make the bundle on an older Linux, or run it in a newer one (a container, say)")
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
         text = "there is no C compiler, which Rust needs to link programs"
