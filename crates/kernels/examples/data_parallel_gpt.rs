@@ -66,31 +66,31 @@ enum Load {
 
 /// When something runs, and what.
 #[derive(Clone, Copy, PartialEq)]
-struct Way {
+struct Variant {
     when: When,
     load: Load,
 }
 
-const SUMS: Way = Way { when: When::Beside(1), load: Load::Sum };
-const ROUNDED: Way = Way { load: Load::Bf16, ..SUMS };
+const SUMS: Variant = Variant { when: When::Beside(1), load: Load::Sum };
+const ROUNDED: Variant = Variant { load: Load::Bf16, ..SUMS };
 /// Those after which all ranks have the sums: behind the backward pass; beside it, with so many layers sharing one sum.
-const ADDED: [Way; 7] = [
-    Way { when: When::Behind, ..SUMS },
+const ADDED: [Variant; 7] = [
+    Variant { when: When::Behind, ..SUMS },
     SUMS,
-    Way { when: When::Beside(3), ..SUMS },
-    Way { when: When::Beside(6), ..SUMS },
-    Way { when: When::Behind, ..ROUNDED },
+    Variant { when: When::Beside(3), ..SUMS },
+    Variant { when: When::Beside(6), ..SUMS },
+    Variant { when: When::Behind, ..ROUNDED },
     ROUNDED,
-    Way { when: When::Beside(3), ..ROUNDED },
+    Variant { when: When::Beside(3), ..ROUNDED },
 ];
-const STAND_INS: [Way; 4] = [
-    Way { load: Load::Hold(16), ..SUMS },
-    Way { load: Load::Hold(32), ..SUMS },
-    Way { load: Load::Copy(16), ..SUMS },
-    Way { load: Load::Copy(32), ..SUMS },
+const STAND_INS: [Variant; 4] = [
+    Variant { load: Load::Hold(16), ..SUMS },
+    Variant { load: Load::Hold(32), ..SUMS },
+    Variant { load: Load::Copy(16), ..SUMS },
+    Variant { load: Load::Copy(32), ..SUMS },
 ];
 
-impl Way {
+impl Variant {
     fn name(self) -> String {
         let what = match self.load {
             Load::Sum => "sums".to_string(),
@@ -262,7 +262,7 @@ struct Sums<'a> {
     rank: &'a GpuRank,
     stream: &'a Stream,
     side: &'a RefCell<Side>,
-    way: Way,
+    way: Variant,
     layers: usize,
     /// How many parts of this step's gradients are there.
     parts: usize,
@@ -467,7 +467,7 @@ struct Found {
 }
 
 /// What is timed: its name, and how the gradients are added up, if they are.
-fn variants() -> Vec<(String, Option<Way>)> {
+fn variants() -> Vec<(String, Option<Variant>)> {
     let without = ["one GPU alone", "all GPUs, no sums"].map(|name| (name.to_string(), None));
     let ways = ADDED.into_iter().chain(STAND_INS);
     without.into_iter().chain(ways.map(|way| (way.name(), Some(way)))).collect()

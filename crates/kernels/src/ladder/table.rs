@@ -464,7 +464,7 @@ const fn flash_barriers(stages: u32) -> u32 {
 }
 
 /// The rungs for heads of HEAD numbers; from the seventh on all constants are those of `hopper`.
-const fn flash<const HEAD: u32>(hopper: Rung) -> [Rung; 9] {
+const fn flash<const HEAD: u32>(hopper: Rung) -> [Rung; 10] {
     [
         Rung {
             path: "flash_attention/01_one_pass",
@@ -511,14 +511,15 @@ const fn flash<const HEAD: u32>(hopper: Rung) -> [Rung; 9] {
         Rung { path: "flash_attention/07_warp_specialised", ..hopper },
         Rung { path: "flash_attention/08_overlap", ..hopper },
         Rung { path: "flash_attention/09_ping_pong", ..hopper },
+        Rung { path: "flash_attention/10_short_softmax", ..hopper },
     ]
 }
 
 /// The rungs for heads of 128 numbers, which stand in the course's table.
-pub(super) const FLASH_128: [Rung; 9] = flash::<128>(FLASH_HOPPER);
+pub(super) const FLASH_128: [Rung; 10] = flash::<128>(FLASH_HOPPER);
 
 /// The same for heads of 64 numbers.
-pub(super) const FLASH_64: [Rung; 9] = flash::<64>(FLASH_HOPPER_NARROW);
+pub(super) const FLASH_64: [Rung; 10] = flash::<64>(FLASH_HOPPER_NARROW);
 
 /// The backward pass: a row of its result is a head, and a tile counts the numbers of the queries, or keys, that a block
 /// owns.
