@@ -202,6 +202,7 @@ pub const RUNGS: &[Rung] = &[
     FLASH_128[6],
     FLASH_128[7],
     FLASH_128[8],
+    FLASH_128[9],
     BACKWARD_128[0],
     BACKWARD_128[1],
     BACKWARD_128[2],
