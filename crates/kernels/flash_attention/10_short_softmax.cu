@@ -1,6 +1,5 @@
 // idea: the way from the scores to the next product is made shorter: fewer instructions, and fewer that wait for the one before.
-// changed: against rung 08, the warpgroup's number comes out of a shuffle, so that descriptors stay in uniform registers, and
-// they are made once; only the steps at the edge ask which keys are hidden; the softmax works on a thread's two rows at once.
+// changed: against rung 08, uniform descriptors, made once; masks only in the steps at the edge; a softmax of two rows at once.
 // constants: as before.
 #include "online.cuh"
 #include "wgmma.cuh"

@@ -1,7 +1,7 @@
 // idea: larger tiles where a product has enough of them: a thread computes 8 × 16 again, 6 reads for 128 multiply-adds.
-// changed: the tiles that are left over are cut together with those of a whole turn, so that few blocks meet in a tile; the next x
-// is read with the first columns of a step along k, not the second: there are four groups now.
+// changed: what is left over is cut together with a whole turn's tiles, so that few blocks meet in a tile.
 // constants: tiles of 128 × 256 and 8 along k, in four stages; one block to a multiprocessor.
+// The next x is read with the first columns of a step along k, not the second: there are four groups now.
 constexpr int THREADS = TILE_M * TILE_N / (ROWS * COLUMNS);
 constexpr int LANES_M = 4, LANES_N = 8;
 // Rows of a, and of b, that all threads copy at once: a by 8 along k (32 bytes of a row, and a warp writes 32 banks).
