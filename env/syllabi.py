@@ -138,7 +138,7 @@ PARTS = {
         ("One declaration for both sides", "An index past the end"), ("transpose", "diagnose_count", "K1", "K2")
     ),
     "17b": Part(("The same idea on tensor cores",), ("wide_softmax", "diagnose_rows", "K4", "K5")),
-    "20": Part(("A loader beside the training",), ("adamw", "enough_images")),
+    "20": Part(("When is a device full?",), ("adamw", "enough_images")),
     "20a": Part(
         ("The same step on a GPU", "Sixteen bits"),
         ("conv_gradient", "nan_origin", "L3"),

@@ -14,7 +14,7 @@ fn of_warp(own: f32, join: impl Fn(f32, f32) -> f32) -> f32 {
     joined
 }
 
-// Eight blocks fill a multiprocessor at 32 registers a thread. Left to itself ptxas takes 36 where HEAD is 128, and six fit.
+// Eight blocks fill a multiprocessor at 32 registers per thread. Left to itself ptxas takes 36 where HEAD is 128, and six fit.
 launch_bounds!(flash_attention, 256, 8);
 
 #[unsafe(no_mangle)]
