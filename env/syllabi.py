@@ -140,7 +140,7 @@ PARTS = {
     "17b": Part(("The same idea on tensor cores",), ("wide_softmax", "diagnose_rows", "K4", "K5")),
     "20": Part(("When is a device full?",), ("adamw", "enough_images")),
     "20a": Part(
-        ("The same step on a GPU", "Sixteen bits"),
+        ("The same step on a GPU", "What do sixteen bits cost?"),
         ("conv_gradient", "nan_origin", "L3"),
         "reads where a step's time goes, and names the operator that made a NaN",
         ("nan_origin",),
