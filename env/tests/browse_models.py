@@ -38,9 +38,8 @@ class Seen:
 @contextmanager
 def page(first: Path, browser: str, **settings: Any) -> Iterator[Any]:
     """The page, once it has compared all calls."""
-    from playwright.sync_api import sync_playwright
-
     from env.ci.browser import FLAGS
+    from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=browser, headless=True, args=FLAGS)

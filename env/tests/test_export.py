@@ -16,11 +16,12 @@ from env.console import ToolError
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-import browse_models
 from env.onnx import __main__ as command
 from env.onnx import accuracy, compare
 from env.onnx.web import write
 from env.setup import onnxruntime_web as runtime
+
+import browse_models
 
 ROOT = Path(__file__).resolve().parents[2]
 EXACT = ("course/cnn.onnx", "course/gpt.onnx", "external/gpt.onnx", "older/cnn.onnx", "older/gpt.onnx")
