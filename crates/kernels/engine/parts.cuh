@@ -79,21 +79,39 @@ __device__ float gelu(float x) {
 struct Partial {
     float most, total, values[8];
 
-    // One more position, which PART lanes share: each has eight numbers of its key and value. None without `there`.
-    template <int PART>
-    __device__ void see(uint4 key, uint4 value, const float (&query)[8], bool there) {
-        float score = dot(key, query, 0.0f);
-        for (int distance = PART / 2; distance > 0; distance /= 2) {
-            score += __shfl_xor_sync(0xffffffff, score, distance);
+    // MANY more positions, each shared by PART lanes: a lane has eight numbers of a position's key and value. Those that are not
+    // `there` do not count. Nothing of a position waits for another one, but that all have one largest score.
+    template <int PART, int MANY>
+    __device__ void see(const uint4 (&keys)[MANY], const uint4 (&values_of)[MANY], const float (&query)[8],
+                        const bool (&there)[MANY]) {
+        float scores[MANY], larger = most;
+#pragma unroll
+        for (int i = 0; i < MANY; ++i) {
+            scores[i] = dot(keys[i], query, 0.0f);
         }
-        float larger = there ? fmaxf(most, score) : most;
-        float shrink = power_of_2(most - larger), weight = there ? power_of_2(score - larger) : 0.0f;
-        total = total * shrink + weight;
+#pragma unroll
+        for (int distance = PART / 2; distance > 0; distance /= 2) {
+#pragma unroll
+            for (int i = 0; i < MANY; ++i) {
+                scores[i] += __shfl_xor_sync(0xffffffff, scores[i], distance);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < MANY; ++i) {
+            larger = there[i] ? fmaxf(larger, scores[i]) : larger;
+        }
+        float shrink = power_of_2(most - larger);
+        total *= shrink;
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             values[i] *= shrink;
         }
-        add_scaled(value, weight, values);
+#pragma unroll
+        for (int i = 0; i < MANY; ++i) {
+            float weight = there[i] ? power_of_2(scores[i] - larger) : 0.0f;
+            total += weight;
+            add_scaled(values_of[i], weight, values);
+        }
         most = larger;
     }
 

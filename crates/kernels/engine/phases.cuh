@@ -103,32 +103,47 @@ __device__ int qkv_place(int row, int side) {
     return row / HEAD * HEAD + row % HEAD / 2 + side * (HEAD / 2);
 }
 
-// One more position, for each head of queries.
-template <int PART>
-__device__ void see(Partial (&softmax)[HEADS_EACH], const float (&query)[HEADS_EACH][8], uint4 key, uint4 value,
-                    bool there) {
+// More positions, for each head of queries.
+template <int PART, int MANY>
+__device__ void see(Partial (&softmax)[HEADS_EACH], const float (&query)[HEADS_EACH][8], const uint4 (&keys)[MANY],
+                    const uint4 (&values)[MANY], const bool (&there)[MANY]) {
 #pragma unroll
     for (int head = 0; head < HEADS_EACH; ++head) {
-        softmax[head].see<PART>(key, value, query[head], there);
+        softmax[head].see<PART>(keys, values, query[head], there);
     }
 }
 
-// The positions that come through the ring.
+// The token's own position.
+template <int PART>
+__device__ void see_own(Partial (&softmax)[HEADS_EACH], const float (&query)[HEADS_EACH][8], uint4 key, uint4 value) {
+    const uint4 keys[1] = {key}, values[1] = {value};
+    const bool there[1] = {threadIdx.x % 32 < PART};
+    see<PART>(softmax, query, keys, values, there);
+}
+
+// The positions that come through the ring, several rounds of a slot at once.
 __device__ void see_positions(Ring &ring, Positions positions, const float (&query)[HEADS_EACH][8],
                               Partial (&softmax)[HEADS_EACH]) {
-    constexpr int PART = HEAD / 8; // lanes that share a position
+    constexpr int PART = HEAD / 8, ROUNDS = (SLOT_POSITIONS + ROUND - 1) / ROUND; // PART: lanes that share a position
+    constexpr int MANY = HEADS_EACH > 1 ? 1 : ROUNDS < 4 ? ROUNDS : 4;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = lane % PART;
 #pragma unroll 1
     for (int from = positions.from; from < positions.to; from += SLOT_POSITIONS) {
         int count = min(SLOT_POSITIONS, positions.to - from);
-        const uint4 *keys = (const uint4 *)ring.take(), *values = keys + SLOT_POSITIONS * PART;
+        const uint4 *all_keys = (const uint4 *)ring.take(), *all_values = all_keys + SLOT_POSITIONS * PART;
         int first = warp * (32 / PART);
 #pragma unroll 1
-        for (; !(WITHOUT & Part::POSITIONS) && first < count; first += THREADS / PART) {
-            int at = first + lane / PART;
-            bool there = at < count;
-            at = there ? at : first;
-            see<PART>(softmax, query, keys[at * PART + part], values[at * PART + part], there);
+        for (; !(WITHOUT & Part::POSITIONS) && first < count; first += MANY * ROUND) {
+            uint4 keys[MANY], values[MANY];
+            bool there[MANY];
+#pragma unroll
+            for (int i = 0; i < MANY; ++i) {
+                int at = first + i * ROUND + lane / PART;
+                there[i] = at < count;
+                at = there[i] ? at : first;
+                keys[i] = all_keys[at * PART + part], values[i] = all_values[at * PART + part];
+            }
+            see<PART>(softmax, query, keys, values, there);
         }
         ring.release();
     }
@@ -173,7 +188,7 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
                 return make_uint4(pair(a.x, a.y), pair(a.z, a.w), pair(b.x, b.y), pair(b.z, b.w));
             };
             const float4 *own = fours + 2 * HEADS_EACH;
-            see<PART>(softmax, query, rounded(own[0], own[1]), rounded(own[2], own[3]), lane < PART);
+            see_own<PART>(softmax, query, rounded(own[0], own[1]), rounded(own[2], own[3]));
         }
 #pragma unroll
         for (int head = 0; head < HEADS_EACH; ++head) {
@@ -208,17 +223,21 @@ __device__ void cluster_attention(Ring &ring, Shared &shared, Positions position
     see_positions(ring, positions, query, softmax);
     if (rank == CLUSTER - 1 && warp == 0) {
         const uint4 *own = (const uint4 *)shared.own;
-        see<PART>(softmax, query, own[part], own[PART + part], lane < PART);
+        see_own<PART>(softmax, query, own[part], own[PART + part]);
     }
     softmax[0].merge_warp<PART>(shared.seen[0][warp]);
     consumers_sync();
-    for (int i = thread; i < CLUSTER * HEAD; i += THREADS) {
-        int to = i / HEAD, column = i % HEAD;
+    constexpr int SHARES = THREADS > HEAD ? THREADS / HEAD : 1; // of the blocks that get a number, by thread
+    for (int i = thread; i < SHARES * HEAD; i += THREADS) {
+        int column = i % HEAD;
         float most, total, value = merged(shared.seen[0], WARPS, column, &most, &total);
-        store_in_block(shared.parts[rank] + column, to, value);
-        if (column == 0) {
-            store_in_block(shared.parts[rank] + HEAD, to, most);
-            store_in_block(shared.parts[rank] + HEAD + 1, to, total);
+#pragma unroll
+        for (int to = i / HEAD; to < CLUSTER; to += SHARES) {
+            store_in_block(shared.parts[rank] + column, to, value);
+            if (column == 0) {
+                store_in_block(shared.parts[rank] + HEAD, to, most);
+                store_in_block(shared.parts[rank] + HEAD + 1, to, total);
+            }
         }
     }
     meet(shared.met + 1, times % 2);

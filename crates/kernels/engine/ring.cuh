@@ -6,7 +6,9 @@
 #include "shape.cuh"
 
 constexpr int SLOT_BYTES = TILE * stage_bytes(SLOT_STEPS);
-constexpr int SLOT_POSITIONS = SLOT_BYTES / (4 * HEAD); // of keys and values
+// Of keys and values. HEAD / 8 threads see a position, so that all see a round of them; a slot takes whole rounds, if one fits.
+constexpr int SLOT_HOLDS = SLOT_BYTES / (4 * HEAD), ROUND = 8 * THREADS / HEAD;
+constexpr int SLOT_POSITIONS = SLOT_HOLDS < ROUND ? SLOT_HOLDS : SLOT_HOLDS / ROUND * ROUND;
 constexpr int MOST_SLOTS = 32;
 static_assert(SLOT_POSITIONS > 0 && SLOT_BYTES % 128 == 0, "a slot takes what is copied");
 

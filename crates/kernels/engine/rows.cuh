@@ -344,6 +344,7 @@ __device__ void multiply_rows(Ring &ring, Shared &shared, int matrix, Share shar
 template <int EACH, class Finish>
 __device__ void multiply_tiles(Ring &ring, const Shared &shared, int tiles, int each, Finish finish) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, in_stage = SLOT_STEPS / (EACH > 0 ? EACH : each);
+    constexpr int AT_ONCE = EACH > 0 ? (SLOT_STEPS / EACH + WARPS - 1) / WARPS : 1; // tiles of a warp
     StepOfX x[EACH > 0 ? EACH : 1];
 #pragma unroll
     for (int step = 0; step < EACH; ++step) {
@@ -353,21 +354,29 @@ __device__ void multiply_tiles(Ring &ring, const Shared &shared, int tiles, int 
     for (int first = 0; first < tiles; first += in_stage) {
         int many = min(in_stage, tiles - first);
         const char *stage = ring.take();
-#pragma unroll 2
-        for (int tile = warp; tile < many; tile += WARPS) {
-            float sums[2][4] = {};
-#pragma unroll
-            for (int step = 0; !(WITHOUT & PRODUCTS) && step < EACH; ++step) {
-                multiply_step(stage, tile * EACH + step, many * EACH, TILE, x[step], sums[step % 2]);
-            }
 #pragma unroll 1
-            for (int step = 0; EACH == 0 && !(WITHOUT & PRODUCTS) && step < each; ++step) {
-                multiply_step(stage, tile * each + step, many * each, TILE, shared, step, sums[0]);
+        for (int tile = warp; tile < many; tile += AT_ONCE * WARPS) {
+            float sums[AT_ONCE][2][4] = {};
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; ++k) {
+                int own = min(tile + k * WARPS, many - 1);
+#pragma unroll
+                for (int step = 0; !(WITHOUT & PRODUCTS) && step < EACH; ++step) {
+                    multiply_step(stage, own * EACH + step, many * EACH, TILE, x[step], sums[k][step % 2]);
+                }
+#pragma unroll 1
+                for (int step = 0; EACH == 0 && !(WITHOUT & PRODUCTS) && step < each; ++step) {
+                    multiply_step(stage, own * each + step, many * each, TILE, shared, step, sums[k][0]);
+                }
             }
-            float above = sum_of(sums, 0), below = sum_of(sums, 1);
-            if (lane % 4 == 0) {
-                finish((first + tile) * TILE + lane / 4, above);
-                finish((first + tile) * TILE + lane / 4 + 8, below);
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; ++k) {
+                int row = (first + tile + k * WARPS) * TILE + lane / 4;
+                float above = sum_of(sums[k], 0), below = sum_of(sums[k], 1);
+                if (lane % 4 == 0 && tile + k * WARPS < many) {
+                    finish(row, above);
+                    finish(row + 8, below);
+                }
             }
         }
         ring.release();
