@@ -121,7 +121,7 @@ __device__ void see_own(Partial (&softmax)[HEADS_EACH], const float (&query)[HEA
     see<PART>(softmax, query, keys, values, there);
 }
 
-// The positions that come through the ring, several rounds of a slot at once.
+// The positions that come through the ring; of a slot, several are seen at once.
 __device__ void see_positions(Ring &ring, Positions positions, const float (&query)[HEADS_EACH][8],
                               Partial (&softmax)[HEADS_EACH]) {
     constexpr int PART = HEAD / 8, ROUNDS = (SLOT_POSITIONS + ROUND - 1) / ROUND; // PART: lanes that share a position
