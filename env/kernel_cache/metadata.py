@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OF_STD = """addr2line adler2 alloctests compiler_builtins coretests getopts gimli libc memchr miniz_oxide object panic_abort
 panic_unwind profiler_builtins rustc-demangle std_detect rustc-literal-escaper test unicode-width unwind"""
 # Of the course's crates, of candle and polars: what only functions call, and what runs in the compiler. Matrix products of the
-# CPU; the operating system; packing, texts and numbers as texts; macros, and what they are made of.
+# CPU; the operating system; packing, texts and numbers as texts; threads and files; macros, and what they are made of.
 OF_COURSE = """dyn-stack dyn-stack-macros gemm gemm-c32 gemm-c64 gemm-common gemm-f16 gemm-f32 gemm-f64 libm pulp
 pulp-wasm-simd-flag raw-cpuid
 
@@ -30,6 +30,9 @@ lzma-rust2 zip typed-path flate2 miniz_oxide crc32fast adler2 base64 atoi_simd r
 fancy-regex onig onig_sys aho-corasick memchr daachorse spm_precompiled nom minimal-lexical
 unicode-normalization-alignments unicode_categories unicode-segmentation unicode-width comfy-table similar csv-core
 zmij itoa dtoa chrono-tz phf phf_shared uuid argminmax object ppv-lite86 rand_chacha
+
+rayon rayon-core crossbeam-deque crossbeam-epoch crossbeam-utils csv serde serde_core serde_json num-complex either
+once_cell
 
 autocfg paste seq-macro version_check syn quote proc-macro2 unicode-ident litrs cc thiserror-impl zerocopy
 zerocopy-derive bytemuck_derive strum_macros const-oid darling darling_core darling_macro derive_builder

@@ -15,9 +15,13 @@ from env.kernel_cache.signatures import signatures
 
 LIBRARY = paths.GENERATED / "rust-src" / "library"
 # Changes when what is left out does.
-FORM = 2
-# Modules whose files stay, empty, as `mod` names them: instructions, and the SIMD types of nightly Rust.
-EMPTY = ("stdarch/crates/core_arch/src", "portable-simd/crates/core_simd/src")
+FORM = 3
+# Modules whose files stay, empty, as `mod` names them: instructions, the SIMD types of nightly Rust, tables of characters.
+EMPTY = ("stdarch/crates/core_arch/src", "portable-simd/crates/core_simd/src", "core/src/unicode/unicode_data.rs")
+# Macros that make each function a dozen times, one for each type of number.
+MANIFOLD = {
+    f"core/src/{name}.rs" for name in ("num/int_macros", "num/uint_macros", "num/nonzero", "num/mod", "sync/atomic")
+}
 # Of the first one, what the empty modules are declared in.
 KEPT = {"mod.rs", "macros.rs", "simd.rs"}
 LEFT_OUT = {"tests", "benches", "examples"}
@@ -36,7 +40,8 @@ def lean(library: Path, target: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         empty = place.as_posix().startswith(EMPTY) and not (place.parent.as_posix() in EMPTY and place.name in KEPT)
         if file.suffix == ".rs":
-            copy.write_text("" if empty else signatures(file.read_text(encoding="utf-8")), encoding="utf-8")
+            text = signatures(file.read_text(encoding="utf-8"), place.as_posix() in MANIFOLD)
+            copy.write_text("" if empty else text, encoding="utf-8")
         else:
             copy.write_bytes(file.read_bytes())
     shutil.rmtree(target, ignore_errors=True)

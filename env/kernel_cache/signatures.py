@@ -2,7 +2,8 @@
 
 Bodies of functions become an endless loop, which has every type; comments go, and of documentation the first paragraph
 stays, for Shift-Tab. `const fn` keeps its body, since a length such as `[f32; N]` may come from it, and so do macros, since
-functions may be made in them.
+functions may be made in them; `whole` takes these, too, but for what lengths are computed with. Attributes that say nothing
+of types go. `stable` is none of them: without it the analysis takes more than twice as long.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ TOKEN = re.compile(
 )
 BLOCK = re.compile(r"/\*|\*/")
 NO_CODE = {"space", "comment"}
+# Attributes for lints, for machine code, and for what std itself may call in a `const fn`.
+NO_TYPES = {"allow", "deny", "expect", "inline", "must_use", "track_caller", "warn"}
+NO_TYPES |= {f"rustc_{name}" for name in ("const_stable", "const_unstable", "diagnostic_item", "on_unimplemented")}
+NO_TYPES |= {"rustc_allow_const_fn_unstable", "rustc_inherit_overflow_checks"}
+# What a length may be computed with, as in `[f32; N.div_ceil(32)]`.
+OF_LENGTHS = {"abs_diff", "div_ceil", "ilog2", "is_power_of_two", "isqrt", "next_multiple_of", "pow"}
+OF_LENGTHS |= {"next_power_of_two", "checked_next_power_of_two", "one_less_than_next_power_of_two"}
 # What may stand between `const` and `fn`.
 QUALIFIERS = {"unsafe", "extern", "async", "safe"}
 
@@ -52,10 +60,10 @@ def tokens(source: str) -> Iterator[Token]:
         at = end
 
 
-def signatures(source: str) -> str:
-    """The source without bodies and comments; as it is where it cannot be read."""
+def signatures(source: str, whole: bool = False) -> str:
+    """The source without bodies and comments; as it is where it cannot be read. `whole`: macros and `const fn`, too."""
     try:
-        return "".join(_short(list(_without_comments(source))))
+        return "".join(_short(_without_attributes(list(_without_comments(source))), whole))
     except (ValueError, IndexError):
         return source
 
@@ -79,18 +87,32 @@ def _without_comments(source: str) -> Iterator[Token]:
         yield kind, text
 
 
-def _short(found: list[Token]) -> Iterator[str]:
+def _without_attributes(found: list[Token]) -> list[Token]:
+    kept, at = [], 0
+    while at < len(found):
+        if found[at][1] == "#" and found[at + 1][1] == "[":
+            name = _code(found, at + 2)
+            # `doc(hidden)` stays, documentation that is put together goes.
+            if found[name][1] in NO_TYPES or (found[name][1] == "doc" and found[_code(found, name + 1)][1] == "="):
+                at = _closing(found, at + 1) + 1
+                continue
+        kept.append(found[at])
+        at += 1
+    return kept
+
+
+def _short(found: list[Token], whole: bool) -> Iterator[str]:
     at, constant = 0, False
     while at < len(found):
         kind, text = found[at]
-        if text == "macro_rules":
+        if text == "macro_rules" and not whole:
             end = _macro_end(found, at)
             yield from (text for _, text in found[at:end])
             at = end
             continue
         if text == "fn":
             body = _body(found, at)
-            if body and not constant:
+            if body and (found[_code(found, at + 1)][1] not in OF_LENGTHS if whole else not constant):
                 yield from (text for _, text in found[at:body])
                 yield "{loop{}}"
                 at = _closing(found, body) + 1

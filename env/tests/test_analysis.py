@@ -218,6 +218,9 @@ def test_the_lean_sources_keep_what_types_come_from(tmp_path: Path, monkeypatch)
     assert rust_src.environment() == {}
 
 
+STABLE = '#[stable(since = "1")] #[doc(hidden)] '
+
+
 @pytest.mark.parametrize(
     ("whole", "short"),
     [
@@ -234,6 +237,10 @@ def test_the_lean_sources_keep_what_types_come_from(tmp_path: Path, monkeypatch)
         ),
         ("/// One.\n/// More.\n///\n/// Long.\nstruct A;\n//// no\n", "/// One.\n/// More.\nstruct A;\n"),
         ("//! One.\n//!\n//! Long.\nmod a;", "//! One.\nmod a;"),
+        (
+            '#[must_use = "x]"]#[stable(since = "1")] #[doc = "x"]#[doc(hidden)] fn f() { 1 }',
+            f"{STABLE}fn f() {{loop{{}}}}",
+        ),
         # As it is where it cannot be read.
         ("fn f() { /* } ", "fn f() { /* } "),
         ("fn f() { ", "fn f() { "),
@@ -243,6 +250,19 @@ def test_of_a_function_the_signature_is_left(whole: str, short: str | None) -> N
     short = short or "fn f<T>() where T: Fn() -> [u8; { 2 }] {loop{}}\nstruct S { x: fn(u8) -> u8 }"
     assert signatures(whole) == short
     assert signatures(short) == short
+
+
+def test_of_what_is_made_a_dozen_times_only_lengths_keep_their_bodies() -> None:
+    macro = "macro_rules! m { ($t:ty) => { #[inline] pub const fn NAME(self) -> $t { 1 } fn $n() { 2 } }; }"
+    left = macro.replace("#[inline] ", " ")
+    assert signatures(macro.replace("NAME", "pow"), whole=True) == left.replace("NAME", "pow")
+    assert signatures(macro.replace("NAME", "min"), whole=True) == left.replace("NAME", "min").replace(
+        "{ 1 }", "{loop{}}"
+    )
+    source = Path(run("rustc", "--print", "sysroot").strip()) / "lib/rustlib/src/rust/library"
+    # A file that has been renamed would be read as it is.
+    assert all((source / name).is_file() for name in rust_src.MANIFOLD | {rust_src.EMPTY[-1]})
+    assert len(signatures((source / "core/src/num/int_macros.rs").read_text(encoding="utf-8"), whole=True)) < 40_000
 
 
 @pytest.mark.parametrize("crate", ["core", "alloc", "std"])
