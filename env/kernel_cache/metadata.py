@@ -66,13 +66,26 @@ def built(cargo: str, arguments: list[str]) -> dict[tuple[str, str], set[str]]:
     return found
 
 
+def _asked_for(metadata: dict, hidden: set[str]) -> set[str]:
+    """Names of the crates among `hidden` that the reader's own `:dep` lines name, and of what these need."""
+    needs = {node["id"]: set(node["dependencies"]) & hidden for node in metadata["resolve"]["nodes"]}
+    found, new = set(), {id for member in metadata["workspace_members"] for id in needs[member]}
+    while new:
+        found |= new
+        new = {id for one in new for id in needs[one]} - found
+    return {one["name"] for one in metadata["packages"] if one["id"] in found}
+
+
 def shorten(metadata: dict, found: dict[tuple[str, str], set[str]]) -> dict:
     """Keeps what is built."""
     ids = {one["id"]: (one["name"], one["version"]) for one in metadata["packages"]}
     if not all(ids[member] in found for member in metadata["workspace_members"]):
         raise LookupError("this tree is of another crate")
     names = {ids[member][0] for member in metadata["workspace_members"]}
-    hidden = set((OF_STD if {"core", "std"} <= names else OF_COURSE).split())
+    of_std = {"core", "std"} <= names
+    hidden = set((OF_STD if of_std else OF_COURSE).split())
+    if not of_std:
+        hidden -= _asked_for(metadata, {id for id, (name, _) in ids.items() if name in hidden})
     kept = {id for id, crate in ids.items() if crate in found and crate[0] not in hidden}
     for key in ("workspace_members", "workspace_default_members"):
         if key in metadata:

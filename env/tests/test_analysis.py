@@ -61,6 +61,22 @@ def test_what_is_not_built_is_left_out(tmp_path: Path, capsys: pytest.CaptureFix
     assert "-Zlockfile-path" in asked and "--offline" in asked and "--no-such" not in asked
 
 
+def test_a_crate_that_the_reader_asks_for_is_there_with_what_it_needs() -> None:
+    crates = ["ctx", "candle", "rayon", "rayon-core", "csv"]
+    nodes = [node("ctx", [], "candle", "rayon"), node("candle", [], "rayon", "csv"), node("rayon", [], "rayon-core")]
+    nodes += [node("rayon-core", []), node("csv", [])]
+    long = {
+        "packages": [package(one) for one in crates],
+        "workspace_members": ["ctx@1.0.0"],
+        "resolve": {"nodes": nodes},
+    }
+    found = {(one, "1.0.0"): set() for one in crates}
+    short = metadata.shorten(json.loads(json.dumps(long)), found)
+    assert [one["name"] for one in short["packages"]] == ["ctx", "candle", "rayon", "rayon-core"]
+    nodes[0] = node("ctx", [], "candle")
+    assert [one["name"] for one in metadata.shorten(long, found)["packages"]] == ["ctx", "candle"]
+
+
 @pytest.mark.parametrize("tree", ["exit 101", "echo nonsense", "echo '|'"])
 def test_without_the_tree_the_whole_list_is_passed_on(tmp_path: Path, capsys, tree: str) -> None:
     cargo = fake(tmp_path, tree)
