@@ -40,8 +40,9 @@ def lean(library: Path, target: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         empty = place.as_posix().startswith(EMPTY) and not (place.parent.as_posix() in EMPTY and place.name in KEPT)
         if file.suffix == ".rs":
-            text = signatures(file.read_text(encoding="utf-8"), place.as_posix() in MANIFOLD)
-            copy.write_text("" if empty else text, encoding="utf-8")
+            whole = place.as_posix() in MANIFOLD
+            text = "" if empty else signatures(file.read_text(encoding="utf-8"), whole)
+            copy.write_text(text, encoding="utf-8")
         else:
             copy.write_bytes(file.read_bytes())
     shutil.rmtree(target, ignore_errors=True)
