@@ -125,7 +125,7 @@ impl SizeChart {
     }
 
     /// As [`SizeChart::linear`], but the axis begins at `start`, in the chart's unit, and its label says so: for values whose
-    /// differences would be lost on an axis from zero. Where a value lies below `start`, the axis begins at zero.
+    /// differences would be lost on an axis from zero. Where a value lies below `start`, the axis begins at a round number below it.
     ///
     /// # Examples
     /// ```
@@ -403,11 +403,18 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     x_name(canvas, &x, below, &format!("{x_label}{scale}"))
 }
 
-/// Where the metric's axis begins, where it is linear: as asked, or at zero where that would hide a value.
+/// Where the metric's axis begins, where it is linear: as asked, or at the next round number below what that would hide.
 fn axis_start(chart: &SizeChart) -> f64 {
-    let lowest = chart.data.curves.iter().flat_map(|curve| &curve.spots).map(|spot| spot.low).fold(f64::MAX, f64::min);
+    let spots = chart.data.curves.iter().flat_map(|curve| &curve.spots).flat_map(|spot| [spot.low, spot.high]);
     let marks = chart.values.iter().chain(&chart.ceilings).map(|mark| mark.1).filter(|value| fits_log(*value));
-    if chart.from > 0.0 && marks.fold(lowest, f64::min) >= chart.from { chart.from } else { 0.0 }
+    let (lowest, highest) = span(spots.chain(marks));
+    if lowest >= chart.from {
+        return chart.from;
+    }
+    match linear_ticks(lowest, highest, 5)[..] {
+        [first, second, ..] => ((lowest / (second - first)).floor() * (second - first)).max(0.0),
+        _ => 0.0,
+    }
 }
 
 /// `time (ms, log scale), lower is faster`.
