@@ -18,7 +18,7 @@ __device__ float placed(u32 word, int i) {
     // Of the upper half's codes the places are the same: the word is shifted once for four of them.
     u32 half = i < PLACES ? word : word >> 16;
     // Select and ^ are one instruction (lop3): code + 8 in the lowest bits of 2^23.
-    return __uint_as_float((half & (15u << shift)) ^ (0x4b000000u | 8u << shift)) - (WHOLE + (8 << shift));
+    return __uint_as_float(select_xor(half, 15u << shift, 0x4b000000u | 8u << shift)) - (WHOLE + (8 << shift));
 }
 
 extern "C" __global__ void quantized_gemv(const u32 *codes, const bf16 *scales, const bf16 *x, bf16 *y, int rows,

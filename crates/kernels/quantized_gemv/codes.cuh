@@ -16,6 +16,13 @@ typedef unsigned int u32;
 // Codes in a word, and in 16 bytes.
 constexpr int CODES = 32 / BITS, CODES_16 = 128 / BITS;
 
+// (word & mask) ^ with in one instruction; of the two operators with two constants the compiler makes two.
+__device__ u32 select_xor(u32 word, u32 mask, u32 with) {
+    u32 selected;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(selected) : "r"(word), "r"(mask), "r"(with));
+    return selected;
+}
+
 // Code i of a word: shifted to the top and back, so that the sign comes along.
 __device__ int code(u32 word, int i) {
     return (int)(word << (32 - BITS * (i + 1))) >> (32 - BITS);

@@ -20,7 +20,7 @@ constexpr u32 SIGNED = 0x41c041c0, UNSIGNED = 0x41804180, MINUS = 0x80008000;
 template <int I>
 __device__ u32 two_codes(u32 word) {
     u32 moved = I == 0 ? word << 3 : word >> (4 * I - 3);
-    return (moved & 0x00780078) ^ (BITS == 4 || I % 2 == 1 ? SIGNED : UNSIGNED);
+    return select_xor(moved, 0x00780078, BITS == 4 || I % 2 == 1 ? SIGNED : UNSIGNED);
 }
 
 // The lane's numbers of x that go with a step. `at` counts a row's 16 bytes, `length` of them in all; it may be in the

@@ -9,7 +9,7 @@
 template <int I>
 __device__ u32 two_raised(u32 word) {
     u32 moved = I == 0 ? word << 3 : word >> (4 * I - 3);
-    return (moved & 0x00780078) ^ 0x41c041c0;
+    return select_xor(moved, 0x00780078, 0x41c041c0);
 }
 
 // x of a slice, and what 24 in place of each code would make of each group's columns, with the other sign.

@@ -14,12 +14,19 @@
 // Rows of x that are multiplied at a time, and the columns of 8 that mma counts them in.
 constexpr int EIGHTS = BATCH / 8;
 
+// (word & mask) ^ with in one instruction; of the two operators with two constants the compiler makes two.
+__device__ u32 select_xor(u32 word, u32 mask, u32 with) {
+    u32 selected;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(selected) : "r"(word), "r"(mask), "r"(with));
+    return selected;
+}
+
 // Codes i and i + 4 of a word as two bf16. From 128 to 255, bf16 are the whole numbers, the last four bits count: ^ 8 makes
 // code + 8 of two's complement, so the codes come as 136 + code. Shift, select and ^ are two instructions.
 template <int I>
 __device__ u32 two_codes(u32 word) {
     const u32 offset = 0x43084308;
-    u32 moved = ((word >> 4 * I) & 0x000f000f) ^ offset;
+    u32 moved = select_xor(word >> 4 * I, 0x000f000f, offset);
     __nv_bfloat162 both = __hsub2(*(__nv_bfloat162 *)&moved, *(const __nv_bfloat162 *)&offset);
     return *(u32 *)&both;
 }

@@ -86,6 +86,15 @@ fn matmul_variants(batch: usize) -> Vec<Variant> {
         ];
         all.push(("quantized_matmul/06_registers", constants));
     }
+    // WARPS, TILES, STEPS, SPLIT, STAGES, TURN.
+    let (narrow, wide) = (
+        [[8, 2, 4, 2, 3, 4], [8, 2, 4, 2, 4, 2], [8, 1, 4, 1, 4, 2], [8, 2, 2, 2, 8, 4], [16, 1, 4, 2, 4, 2]],
+        [[8, 1, 2, 1, 4, 4], [8, 1, 2, 1, 4, 2], [8, 1, 4, 1, 2, 2], [8, 1, 4, 1, 2, 4], [8, 1, 1, 1, 8, 4]],
+    );
+    let names = ["WARPS", "TILES", "STEPS", "SPLIT", "STAGES", "TURN"];
+    for constants in if batch <= 16 { narrow } else { wide } {
+        all.push(("quantized_matmul/07_warp_specialised", names.into_iter().zip(constants).collect()));
+    }
     all
 }
 

@@ -338,6 +338,27 @@ pub const RUNGS: &[Rung] = &[
         starts_early: true,
         ..BATCH
     },
+    Rung {
+        path: "quantized_matmul/07_warp_specialised",
+        defines: &[
+            ("BATCH", 64),
+            ("GROUP", 128),
+            ("WARPS", 8),
+            ("TILES", 1),
+            ("STEPS", 2),
+            ("STAGES", 4),
+            ("TURN", 4),
+            ("SPLIT", 1),
+            ("CLUSTER", 2),
+            ("BLOCKS", 1),
+        ],
+        block: (384, 1),
+        shared_bytes: 4 * (2 * 64 * 256 + 8 * 2 * 1024) + 16 * 256 * 4 + 64,
+        needs: (9, 0),
+        only: true,
+        starts_early: true,
+        ..BATCH
+    },
     Rung { path: "reduction/01_one_atomic_each", kernel: "reduce", leaves: Leaves::Added, ..PLAIN },
     Rung { path: "reduction/02_tree", defines: &[("THREADS", 256)], ..PARTIALS },
     Rung { path: "reduction/03_whole_warps", defines: &[("THREADS", 256)], ..PARTIALS },

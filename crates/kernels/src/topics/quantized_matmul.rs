@@ -8,7 +8,7 @@ use super::{
 use crate::ladder::rung;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
-use gpulab::gpu::Gpu;
+use gpulab::gpu::{Gpu, TensorMap};
 
 /// Vectors, rows and columns that a new kernel is checked at: no multiples of a tile, and groups that fill no stage.
 const AWKWARD: [(usize, usize, usize); 5] = [(1, 1, 128), (3, 33, 384), (13, 130, 128), (17, 47, 640), (64, 70, 256)];
@@ -26,6 +26,8 @@ const COMPARED: usize = 128;
 pub struct QuantizedMatmul {
     /// A kernel for each of some batches, the smallest first, and the rows of weights that its blocks take together.
     own: Vec<(Loaded, usize)>,
+    /// For weights of no columns, of which the TMA cannot be told.
+    no_columns: Option<Loaded>,
     codes: Codes,
 }
 
@@ -48,7 +50,10 @@ impl QuantizedMatmul {
     pub fn new(gpu: &Gpu, path: &str, codes: Codes) -> Result<QuantizedMatmul> {
         // The best of those tried on an H200; the table has those for 64 vectors.
         let registers = path.ends_with("06_registers");
+        let specialised = path.ends_with("07_warp_specialised");
         QuantizedMatmul::with(gpu, path, codes, &BATCHES, &|batch| match batch {
+            8 | 16 if specialised => vec![("TILES", 2), ("STEPS", 4), ("STAGES", 3), ("SPLIT", 2)],
+            _ if specialised => Vec::new(),
             8 if registers => vec![("WARPS", 8), ("BLOCKS", 2), ("SLICE", 32), ("CHUNKS", 4)],
             16 if registers => vec![("SLICE", 32), ("CHUNKS", 4)],
             32 if registers => vec![("SLICE", 16), ("CHUNKS", 2)],
@@ -89,11 +94,23 @@ impl QuantizedMatmul {
             // A stage is 128 columns of codes and of x, a step of a slice those of x and up to two numbers a vector; at the
             // end the sums lie there, in rows that are four numbers longer.
             let stages = value("STAGES").unwrap_or(0) * (warps * tiles * 1024 + batch * 256);
-            let copied = stages.max(value("SLICE").unwrap_or(0) * batch * 264);
+            let copied = match value("STEPS") {
+                // Stages of several steps with a pair of barriers each, and beside them what the parties have of each other's sums.
+                Some(steps) => {
+                    let parties = cluster * value("SPLIT").unwrap_or(1);
+                    let sums = (parties - 1).max(1) * (batch / 2 / parties * tiles) * 32 * warps * 4;
+                    own.block = (32 * warps + 128, 1);
+                    value("STAGES").unwrap_or(0) * (steps * (batch * 256 + rows * 64) + 16) + sums
+                }
+                None => stages.max(value("SLICE").unwrap_or(0) * batch * 264),
+            };
             own.shared_bytes = if copied > 0 { copied.max(batch * (rows + 4) * 4) } else { 0 };
             Ok((Loaded::with_constants(gpu, own, &constants)?, rows as usize))
         };
-        let product = QuantizedMatmul { own: batches.iter().map(open).collect::<Result<Vec<_>>>()?, codes };
+        let own = batches.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let by_tma = own.iter().any(|(own, _)| own.tensor_maps > 0);
+        let no_columns = if by_tma { Some(Loaded::new(gpu, "quantized_matmul/01_fragments")?) } else { None };
+        let product = QuantizedMatmul { own, no_columns, codes };
         let most = batches.iter().copied().max().unwrap_or(0) as usize;
         for (batch, rows, columns) in AWKWARD {
             // As many groups, however long they are.
@@ -143,9 +160,19 @@ impl Topic for QuantizedMatmul {
             what: format!("{batch} vectors at once: `{}` takes up to 64", self.own[0].0.rung.path),
             fix: "unpack the weights, and multiply as matrices; or launch once for each 64 vectors".to_string(),
         })?;
-        let args = (fragments, scales, x, y, length(batch)?, length(rows)?, length(columns)?);
         // Where blocks share the columns, each has a part of the rows at the end, and all of them are there.
-        own.launch(launches, rows.next_multiple_of(*together), batch, args)
+        let together = rows.next_multiple_of(*together);
+        let sides = (length(batch)?, length(rows)?, length(columns)?);
+        match &self.no_columns {
+            Some(other) if columns == 0 => {
+                other.launch(launches, rows, batch, (fragments, scales, x, y, sides.0, sides.1, sides.2))
+            }
+            Some(_) if batch > 0 => {
+                let x = TensorMap::new(x, batch, columns, own.rung.tile.1)?;
+                own.launch(launches, together, batch, (fragments, scales, &x, y, sides.0, sides.1, sides.2))
+            }
+            _ => own.launch(launches, together, batch, (fragments, scales, x, y, sides.0, sides.1, sides.2)),
+        }
     }
 
     fn rows(&self, size: Size) -> Result<(usize, usize)> {
@@ -205,6 +232,26 @@ mod tests {
                 let product = QuantizedMatmul::with(&gpu, path, Codes::INT4, &[batch], &|_| changes.to_vec());
                 assert!(product.is_ok(), "{path} {changes:?} for {batch}: {}", product.unwrap_err());
             }
+        }
+        let path = "quantized_matmul/07_warp_specialised";
+        for (batch, warps, tiles, steps, split, stages, cluster, turn) in [
+            (16, 8, 2, 4, 2, 4, 2, 2),
+            (64, 8, 1, 2, 1, 4, 2, 2),
+            (32, 8, 1, 4, 1, 2, 1, 1),
+            (8, 16, 1, 4, 2, 3, 2, 2),
+            (16, 8, 1, 2, 1, 5, 4, 3),
+        ] {
+            let changes = [
+                ("WARPS", warps),
+                ("TILES", tiles),
+                ("STEPS", steps),
+                ("SPLIT", split),
+                ("STAGES", stages),
+                ("CLUSTER", cluster),
+                ("TURN", turn),
+            ];
+            let product = QuantizedMatmul::with(&gpu, path, Codes::INT4, &[batch], &|_| changes.to_vec());
+            assert!(product.is_ok(), "{path} {changes:?}: {}", product.unwrap_err());
         }
         let path = "quantized_matmul/06_registers";
         for (warps, tiles, depth, split, chunks, slice) in [(8, 1, 4, 1, 2, 8), (8, 2, 2, 2, 4, 16), (4, 2, 1, 2, 2, 4)]
